@@ -119,7 +119,8 @@ pub(in crate::flow) fn integer<T: TryFrom<u128>>(text: &str) -> Option<T> {
     T::try_from(number(text)?).ok()
 }
 
-/// Returns the number of a reserved port that only actions name.
+/// Returns the number of the reserved port with this name. Only actions, not fields, can name these
+/// ports. Returns `None` for other names.
 pub(in crate::flow) fn reserved_port(text: &str) -> Option<u32> {
     Some(match text.to_ascii_uppercase().as_str() {
         "IN_PORT" => reserved::IN_PORT,
@@ -131,7 +132,8 @@ pub(in crate::flow) fn reserved_port(text: &str) -> Option<u32> {
     })
 }
 
-/// Returns the number of a reserved port that actions and fields name.
+/// Returns the number of the reserved port with this name. Actions and fields can name these ports.
+/// Returns `None` for other names.
 pub(in crate::flow) fn special(text: &str) -> Option<u32> {
     Some(match text.to_ascii_uppercase().as_str() {
         "LOCAL" => reserved::LOCAL,
