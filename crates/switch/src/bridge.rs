@@ -40,8 +40,8 @@ pub struct Bridge {
 /// The compiled configuration of a bridge.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// Identifier of this version of the configuration, unique within the process. A worker compares it to detect that
-    /// its MAC cache belongs to another version.
+    /// Identifier of this version of the configuration, unique within the process. A worker
+    /// compares the identifier to detect that its MAC cache belongs to another version.
     pub(crate) number: u64,
     pub(crate) id: BridgeId,
     name: String,

@@ -36,9 +36,9 @@ impl TagForm {
 
 /// The forwarding decision for one frame.
 ///
-/// `punt` requests a copy for the [`crate::Snooper`] (IGMP and MLD snooping) besides the forwarding.
-/// [`crate::Bridge::flood`] lists the output ports of `Flood` and `Group`. If the list is empty, the frame is dropped
-/// with [`DropReason::NoMember`].
+/// `punt` requests a copy for the [`crate::Snooper`] (IGMP and MLD snooping) in addition to the
+/// forwarding of the frame. [`crate::Bridge::flood`] lists the output ports of `Flood` and `Group`.
+/// If the list is empty, the frame is dropped with [`DropReason::NoMember`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Forwards the frame to one port.
@@ -86,7 +86,7 @@ impl Decision {
 }
 
 impl Default for Decision {
-    /// Returns a drop decision, the initial value in an engine's array of decisions.
+    /// Returns a drop decision, with which an engine initializes its array of decisions.
     fn default() -> Self {
         Decision::Drop(DropReason::NoFunction)
     }

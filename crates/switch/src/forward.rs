@@ -62,7 +62,8 @@ impl Default for Scratch {
 }
 
 impl Bridge {
-    /// Makes the forwarding decision for each frame of a burst that arrived on members of this bridge, in order.
+    /// Makes the forwarding decision for each frame of a burst that arrived on members of this
+    /// bridge, in the order of the frames.
     ///
     /// `layers` and `out` are as long as `keys`. Excess elements are ignored. The L3 fields of a key are read only for
     /// group (multicast) destinations on a bridge with snooping, and only if `layers` shows an L3 header. For other
@@ -389,8 +390,8 @@ fn unknown(by: Admitted<'_>) -> Decision {
     Decision::Flood { vid: by.vid, class: FloodClass::Unknown, form: by.form, punt: false }
 }
 
-/// Returns the class of flooded frames whose storm limit applies to a decision. Returns `None` if no storm limit
-/// applies.
+/// Returns the class of flooded frames to which a decision belongs. The storm limit of this class
+/// applies to the frame. Returns `None` if no storm limit applies.
 #[inline(always)]
 fn class_of(decision: &Decision) -> Option<FloodClass> {
     match decision {

@@ -81,10 +81,11 @@ impl Groups {
         Groups::new(&[], &[], 0)
     }
 
-    /// Builds the table from groups and routers. A group's frames are also forwarded to the routers of its VLAN and
-    /// address family. Groups without listeners, and groups beyond the first 60,000, are left out, and their frames are
-    /// flooded. `seed` is the key of the hash function. It must be secret, because a sender that knows it can choose
-    /// groups whose hashes collide, which slows lookups down.
+    /// Builds the table from groups and routers. A group's frames are also forwarded to the routers
+    /// of its VLAN and address family. Groups without listeners, and groups beyond the first
+    /// 60,000, are left out, and their frames are flooded. `seed` is the key of the hash function.
+    /// The seed must be secret, because a sender that knows the seed can choose groups whose hashes
+    /// collide, which slows lookups down.
     pub fn new(groups: &[GroupPorts], routers: &[RouterPorts], seed: u64) -> Groups {
         let mut lists: Vec<Box<[PortId]>> = vec![Box::default()];
         let mut router_lists = Vec::new();

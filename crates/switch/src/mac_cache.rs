@@ -11,9 +11,10 @@
 //! cached for this direction or class in the current epoch. Only frames that passed every check of the slow path are
 //! cached. The checks (group sources, reserved destinations) are therefore not repeated.
 //!
-//! If the MAC table has many entries, it is looked up for every address ([`crate::forward`]'s `fetching`). The MAC
-//! cache then holds only the decision for each table entry. A cached word holds the entry's value instead of the
-//! address, and cached results are valid as long as the version of the bridge.
+//! If the MAC table has many entries, it is looked up for every address ([`crate::forward`]'s
+//! `fetching`). The MAC cache then holds only the decision for each table entry. A cached word
+//! holds the entry's value instead of the address, and cached results remain valid as long as the
+//! version of the bridge is in use.
 //!
 //! Invariant: a cached result is valid during one epoch. A new epoch begins with every change of the bridge's
 //! configuration or MAC table that a worker can see. It also begins with every second, so a cached source needs no
@@ -54,7 +55,7 @@ pub(crate) struct MacCache {
     ways: [Way; WAYS],
     classes: [Numbered; CLASSES],
     epochs: [Epoch; BRIDGES],
-    /// Number of the epoch of the current burst. 0 means none.
+    /// Number of the epoch of the current burst. 0 means no epoch.
     current: u32,
     /// Number of the epoch that began most recently.
     last: u32,
@@ -144,7 +145,7 @@ impl MacCache {
         }
     }
 
-    /// Selects the epoch of a bridge in this state. If there is none, begins a new epoch.
+    /// Selects the epoch of a bridge in this state. If no such epoch exists, begins a new epoch.
     #[inline]
     pub(crate) fn enter(&mut self, state: State) {
         let place = usize::try_from(state.view % BRIDGES as u64).unwrap_or(0);

@@ -27,8 +27,8 @@ const LEAVE_NS: u64 = LAST_MEMBER_QUERIES * NS_PER_S;
 /// Maximum response time, in nanoseconds, of a query that does not carry a maximum response time
 /// (IGMP version 1, RFC 2236 section 4).
 const RESPONSE_NS: u64 = 10 * NS_PER_S;
-/// Time, in nanoseconds, after the end of a query's response time within which a report still counts as an answer. It
-/// allows for the interval at which the control thread reads reports.
+/// Time, in nanoseconds, after the end of a query's response time within which a report still
+/// counts as an answer. The time allows for the interval at which the control thread reads reports.
 const ANSWER_SLACK_NS: u64 = NS_PER_S;
 /// Minimum time, in nanoseconds, between a port's first report for a group and a later report that counts as an answer
 /// to a query. Earlier reports may be repetitions without a query: hosts repeat their first report within ten seconds
@@ -103,10 +103,10 @@ pub struct SnooperCounts {
 ///   time of the querier's first general query, all groups are flooded (as in Linux, `br_multicast_querier_exists`).
 ///   A querier with the source address zero counts as present, because listeners answer its queries, although it is
 ///   a snooping switch and not a router (RFC 4541 section 2.1.1, item 1b).
-/// - **Queriers**: a querier is identified by its IP source address. A querier counts as present when reports from a
-///   port other than its own follow one of its queries within the response time. This excludes queries with a forged
-///   source (an address of another subnet under `rp_filter`, or a listener's own address): hosts may discard them
-///   and send no reports.
+/// - **Queriers**: a querier is identified by its IP source address. A querier counts as present
+///   when reports from a port other than its own follow one of its queries within the response
+///   time. This excludes queries with a forged source (an address of another subnet under
+///   `rp_filter`, or a listener's own address): hosts may discard such queries and send no reports.
 /// - **Leave**: with `fast_leave` a leave ends the membership immediately. Otherwise, if a querier is present, the
 ///   querier's next query about the group reduces the remaining time of the ports that have sent a leave to twice
 ///   the response time, and remaining listeners on these ports answer. The time of other ports does not change.
@@ -116,9 +116,9 @@ pub struct SnooperCounts {
 ///   ([`crate::BridgePortConfig::multicast_router`]) have no effect.
 /// - **Protected ports**: a query reduces the time only of listeners to which it is forwarded. A querier on a
 ///   protected port does not count as present, because its queries are not forwarded to other protected ports.
-/// - **Missed copies**: if copies of a port's messages did not reach the snooper (beyond 100 a second, or because
-///   the queue was full), a report may be among them. The memberships of this port then last for at least
-///   [`SnooperConfig::member_secs`] more.
+/// - **Missed copies**: if copies of a port's messages did not reach the snooper (beyond 100 a
+///   second, or because the queue was full), a report may be among the lost copies. The memberships
+///   of this port then last for at least [`SnooperConfig::member_secs`] more.
 /// - **Limits**: the number of groups is limited for each port and for each bridge. A listener beyond its port's
 ///   limit receives the group only while the group is flooded. A group beyond the bridge's limit is flooded.
 #[derive(Debug)]
@@ -148,8 +148,8 @@ struct Querier {
     answered_ns: u64,
     /// Whether a port other than the querier's port has sent a report in answer to a query.
     is_heard: bool,
-    /// Ports that sent a report while only this querier's response time was running. The report of
-    /// such a port can only be an answer to this querier.
+    /// Ports that renewed a membership by a report while only this querier's response time was
+    /// running. Such a report can only be an answer to this querier.
     heard_by: BTreeSet<PortId>,
     /// Whether groups are restricted to their listeners because this querier is present.
     restricts: bool,

@@ -180,8 +180,8 @@ pub struct BridgeTables {
     learned: AtomicU64,
     expired: AtomicU64,
     evicted: AtomicU64,
-    /// Number of changes of MAC table entries. Workers compare it to detect that their MAC cache is out of date. It is
-    /// incremented after each change.
+    /// Number of changes of MAC table entries. Workers compare the number to detect that their MAC
+    /// cache is out of date. The number is incremented after each change.
     changes: CachePadded<AtomicU64>,
     sweep_from: AtomicUsize,
     /// Number of the port with the most learned entries. The value is updated when an address is

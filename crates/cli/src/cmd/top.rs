@@ -1,8 +1,8 @@
 //! `trivium top`: display of the daemon's counters and states, updated once a second.
 //!
 //! On a terminal, the display fills the screen with one page (a table) until `q` is pressed.
-//! Without a terminal, the command prints one table a second. The modules, in the direction of the
-//! data:
+//! Without a terminal, the command prints one table a second. The diagram shows the modules in the
+//! direction of the data:
 //!
 //! ```text
 //!   feed ── counters and states ──> readings ── sheet of each page ──> state ──> render, detail

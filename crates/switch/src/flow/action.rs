@@ -96,7 +96,7 @@ pub enum Action {
     Group(u32),
     /// Applies the meter with this number to the packet (an action since OpenFlow 1.5).
     Meter(u32),
-    /// Sets a field or a part of it to a constant value.
+    /// Sets a whole field, or a part of the field, to a constant value.
     Set {
         /// Field that the action sets.
         field: Field,

@@ -341,7 +341,8 @@ impl Pipeline {
         true
     }
 
-    /// Sets the lookup optimizations of the classifiers of all tables. They do not change the results of lookups.
+    /// Sets the lookup optimizations of the classifiers of all tables. The optimizations do not
+    /// change the results of lookups.
     pub fn set_options(&mut self, options: Options) {
         for table in &mut self.tables {
             table.classifier.set_options(options);
@@ -353,15 +354,17 @@ impl Pipeline {
         self.events.take()
     }
 
-    /// Sets the shared count of listeners for changes of rules. While it is not zero, events report all changes of
-    /// rules. While it is zero, events report only the removals of rules that have the flag for a removal message.
-    /// Before the first call of this function, all changes are reported.
+    /// Sets the shared count of listeners for changes of rules. While the count is not zero, events
+    /// report all changes of rules. While the count is zero, events report only the removals of
+    /// rules that have the flag for a removal message. Before the first call of this function, all
+    /// changes are reported.
     pub fn set_monitors(&mut self, monitors: Arc<AtomicUsize>) {
         self.events.set_monitors(monitors);
     }
 
-    /// Sets the shared count of listeners for requests that change groups and meters. While it is not zero, events
-    /// report these requests ([`Event::Request`]). Before the first call of this function, no requests are reported.
+    /// Sets the shared count of listeners for requests that change groups and meters. While the
+    /// count is not zero, events report these requests ([`Event::Request`]). Before the first call
+    /// of this function, no requests are reported.
     pub fn set_requests(&mut self, requests: Arc<AtomicUsize>) {
         self.events.set_requests(requests);
     }

@@ -106,8 +106,8 @@ struct Place {
     /// Slot of the preceding rule in the chain of the slot's rule. `after` is the slot of the following rule.
     before: u32,
     after: u32,
-    /// Identifier of the chain of the slot's rule. For a free slot, identifier of the chain of the rule that was
-    /// removed.
+    /// Identifier of the chain of the slot's rule. For a free slot, the value is the identifier of
+    /// the chain of the removed rule.
     chain: u64,
     /// Version of the tables at which the slot's rule was last added, changed or removed.
     changed: u64,
@@ -250,8 +250,9 @@ impl Rules {
         self.chains.get(&number).is_some_and(|chain| chain.key.is_none()).then_some(number)
     }
 
-    /// Restores a removed rule to its slot with its previous generation. The slot must be free. `doomed` is the value
-    /// that [`Rules::doomed_chain`] returned after the removal. If it names a chain, the rule is doomed again.
+    /// Restores a removed rule to its slot with its previous generation. The slot must be free.
+    /// `doomed` is the value that [`Rules::doomed_chain`] returned after the removal. If `doomed`
+    /// names a chain, the rule is doomed again.
     pub fn restore(&mut self, at: RuleRef, rule: Rule, doomed: Option<u64>) {
         if let Some(place) = self.places.get_mut(at.index as usize) {
             let key = (rule.table, rule.cookie);

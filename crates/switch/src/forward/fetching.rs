@@ -128,8 +128,8 @@ impl Known<'_> {
     /// stops at the first frame that has another ingress port or tag than `way`, whose source is not known on this port
     /// or needs a refresh of its age, or whose destination is not known. Returns the number of frames decided.
     ///
-    /// Invalid addresses (group sources, the zero source, reserved destinations) are never learned on a port.
-    /// This loop therefore does not check for them.
+    /// Invalid addresses (group sources, the zero source, reserved destinations) are never learned
+    /// on a port. This loop therefore does not check for invalid addresses.
     #[inline(never)]
     fn decide(&self, keys: &[FlowKey], places: &[Places], next: &[Places], out: &mut [Decision]) -> usize {
         let Known { table, mac_cache, way, secs } = *self;

@@ -29,8 +29,9 @@ impl<'a, R: Recorder> Pass<'a, R> {
         true
     }
 
-    /// Learns the source address of a frame that is not known on the frame's ingress port, or decides that it is not
-    /// learned. Returns the drop reason if the frame must be dropped.
+    /// Learns the source address of a frame that is not known on the frame's ingress port, or
+    /// decides that the address is not learned. Returns the drop reason if the frame must be
+    /// dropped.
     #[inline(never)]
     pub(super) fn source(&mut self, lane: Lane<'a>, source_at: BucketIndex) -> Result<(), DropReason> {
         let (at, member) = (lane.at, lane.by.member);

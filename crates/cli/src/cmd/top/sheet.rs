@@ -24,11 +24,11 @@ pub enum Kind {
     Text,
     /// Number that is shown as it is, such as a number of objects or a cumulative count.
     Number,
-    /// Events per second, from a cumulative count of events.
+    /// Events per second, computed from a cumulative count of events.
     Rate,
-    /// Bits per second, from a cumulative count of bytes.
+    /// Bits per second, computed from a cumulative count of bytes.
     Bits,
-    /// Percentage, from a fraction 0..=1.
+    /// Percentage, computed from a fraction between 0 and 1.
     Percent,
 }
 

@@ -18,8 +18,8 @@ use crate::table::{Table, short};
 const SECOND: Duration = Duration::from_secs(1);
 /// Interval at which the command reads loss events from the BPF ring buffer.
 const PERIOD: Duration = Duration::from_millis(50);
-/// Size in bytes of the BPF ring buffer for loss events. It holds 6,000 events, which may occur as a burst within
-/// one [`PERIOD`].
+/// Size in bytes of the BPF ring buffer for loss events. The buffer holds 6,000 events, which may
+/// occur as a burst within one [`PERIOD`].
 const RING_BYTES: u32 = 256 << 10;
 
 /// Numbers of frames of all ports' hooks in one interval.

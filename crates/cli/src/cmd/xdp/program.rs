@@ -1,4 +1,5 @@
-//! `trivium xdp load` and `unload`: custom XDP programs, which run on a port before its own XDP program.
+//! `trivium xdp load` and `unload`: custom XDP programs, which run on a port before the port's own
+//! XDP program.
 
 use std::fmt::Write as _;
 use std::fs::File;
