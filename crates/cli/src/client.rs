@@ -252,8 +252,9 @@ impl Answer {
         if self.status.is_success() { Ok(self) } else { Err(self.failure()) }
     }
 
-    /// Converts an error response of the daemon into a failure of the command. If the response lists problems of a
-    /// configuration, the function prints them on standard error, one a line.
+    /// Converts an error response of the daemon into a failure of the command. If the response
+    /// lists problems of a configuration, the function prints the problems on standard error, one
+    /// problem a line.
     pub fn failure(&self) -> Failure {
         match serde_json::from_slice::<ErrorBody>(&self.body) {
             Ok(body) if !body.problems.is_empty() => {

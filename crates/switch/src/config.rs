@@ -1,7 +1,8 @@
 //! The configuration of a bridge, as plain values.
 //!
-//! The values are not validated. [`crate::Bridge::new`] accepts any value of these types and does not panic.
-//! Contradictions are resolved as documented at each field. If a port has several entries, the last one is used.
+//! The values are not validated. [`crate::Bridge::new`] accepts any value of these types and does
+//! not panic. Contradictions are resolved as documented at each field. If a port has several
+//! entries, the last entry is used.
 
 use packet::{BridgeId, MacAddr, PortId, VlanId};
 
@@ -42,13 +43,13 @@ pub struct BridgeConfig {
     /// Ages are stored as 16-bit counts of seconds. Values above [`MAX_AGEING_SECS`] are therefore reduced to
     /// this maximum.
     pub ageing_secs: u32,
-    /// Maximum number of addresses in the MAC table, static ones included.
+    /// Maximum number of addresses in the MAC table, static addresses included.
     pub mac_limit: u32,
     /// Whether the bridge snoops IGMP and MLD and forwards a multicast group only to its listeners.
     pub snooping: bool,
     /// Members of the bridge.
     pub ports: Vec<BridgePortConfig>,
-    /// Static entries of the MAC table. They never age and never move to another port.
+    /// Static entries of the MAC table, which never age and never move to another port.
     pub statics: Vec<StaticMac>,
 }
 
@@ -77,7 +78,7 @@ pub struct BridgePortConfig {
     pub port: PortId,
     /// VLAN mode of the member: access, trunk or transparent.
     pub mode: VlanMode,
-    /// Whether frames that arrive with the native VLAN's tag are dropped.
+    /// Whether the bridge drops frames that arrive with a tag of the native VLAN.
     pub native_untagged_only: bool,
     /// Whether the member is protected: frames are not forwarded between protected members.
     pub protected: bool,

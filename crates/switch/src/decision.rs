@@ -1,7 +1,7 @@
 //! The forwarding decision of the bridge for one frame: a plain value of 8 bytes that the engine executes.
 //!
-//! Port numbers in a decision are those of the [`crate::Bridge`] that made the decision. A decision is valid only for
-//! the burst of frames for which it was made.
+//! Port numbers in a decision are the port numbers of the [`crate::Bridge`] that made the decision.
+//! A decision is valid only for the burst of frames for which it was made.
 
 use packet::record::{FloodClass, TagChange};
 use packet::{DropReason, PortId};
@@ -22,7 +22,7 @@ pub enum TagForm {
 
 impl TagForm {
     /// Returns the change of the outer tag for a frame of VLAN `vid` that is transmitted with a tag
-    /// (`tagged`) or without one.
+    /// (`tagged` is true) or without a tag.
     #[inline]
     pub(crate) fn change(self, vid: u16, tagged: bool) -> TagChange {
         match (self, tagged) {

@@ -133,8 +133,8 @@ impl Groups {
         }
     }
 
-    /// Returns the index of the list of a VLAN's router ports for an address family. Returns [`NOBODY`] if there are
-    /// none.
+    /// Returns the index of the list of a VLAN's router ports for an address family. Returns
+    /// [`NOBODY`] if there are no router ports.
     #[inline]
     pub(crate) fn routers(&self, vid: u16, family: Family) -> u16 {
         let at = self.routers.binary_search_by(|(v, f, _)| (*v, *f).cmp(&(vid, family)));

@@ -16,10 +16,10 @@
 //! holds the entry's value instead of the address, and cached results remain valid as long as the
 //! version of the bridge is in use.
 //!
-//! Invariant: a cached result is valid during one epoch. A new epoch begins with every change of the bridge's
-//! configuration or MAC table that a worker can see. It also begins with every second, so a cached source needs no
-//! refresh of its age. Several bridges can have epochs at the same time. No number of a direction or class is used in
-//! two epochs.
+//! Invariant: a cached result is valid during one epoch. A new epoch begins with every change of
+//! the bridge's configuration or MAC table that a worker can see. A new epoch also begins with
+//! every second, so a cached source needs no refresh of its age. Several bridges can have epochs at
+//! the same time. No number of a direction or class is used in two epochs.
 
 use std::slice;
 
@@ -40,9 +40,10 @@ const CLASSES: usize = 16;
 const BRIDGES: usize = 8;
 /// Bit position of the number of a direction or class in a cached word, above the 48 bits of the address.
 const NUMBER_SHIFT: u32 = 48;
-/// Multiplier of the hash. Bits 12 to 23 are 1. Addresses that differ in the last octet (bits 40 to 47 of a word)
-/// therefore get adjacent slots, so that hosts with consecutive addresses fill few cache lines. The other bits are
-/// those of the golden ratio and scatter the addresses.
+/// Multiplier of the hash. Bits 12 to 23 are 1. Addresses that differ in the last octet (bits 40 to
+/// 47 of a word) therefore get adjacent slots, so that hosts with consecutive addresses fill few
+/// cache lines. The other bits are bits of the golden ratio, which scatter the addresses over the
+/// slots.
 const SPREAD: u64 = 0x9e37_79b9_7f00_1c15;
 
 /// A per-worker MAC cache. See the [module](self).
@@ -59,7 +60,7 @@ pub(crate) struct MacCache {
     current: u32,
     /// Number of the epoch that began most recently.
     last: u32,
-    /// Number that was last assigned to a direction or class. 0 means that none was assigned.
+    /// Number that was last assigned to a direction or class. 0 means that no number was assigned.
     number: u16,
 }
 

@@ -1,4 +1,5 @@
-//! A bridge member as the workers see it: one small value for each port, compiled from the port's configuration.
+//! A bridge member as workers use it: one small value for each port, which is compiled from the
+//! port's configuration.
 //!
 //! The VLAN rules of ingress (IEEE 802.1Q clauses 6.9.1 and 8.6.2) and egress (8.6.4, 6.9.2) are in this
 //! module.

@@ -23,8 +23,8 @@ pub(crate) const PIM: u8 = 103;
 /// The kind of a multicast control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Control {
-    /// A report or leave. It is forwarded to router ports only, because other hosts would suppress their own reports if
-    /// they received it.
+    /// A report or leave. The message is forwarded to router ports only, because other hosts that
+    /// receive a report suppress their own reports.
     Report,
     /// A query, which is flooded to all ports.
     Query,

@@ -167,8 +167,8 @@ pub struct TableCounts {
 #[derive(Debug)]
 pub struct BridgeTables {
     table: MacTable,
-    /// Number of entries of the MAC table, static ones included. The number is incremented before an entry is
-    /// inserted, so that the limit is not exceeded.
+    /// Number of entries of the MAC table, static entries included. The number is incremented
+    /// before an entry is inserted, so that the limit is not exceeded.
     held: AtomicU32,
     /// Number of learned entries for each port. Memory pages are allocated when a port is first used.
     per_port: Box<[AtomicU32]>,
@@ -285,7 +285,7 @@ impl BridgeTables {
         self.changes.0.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the number of entries of the MAC table, static ones included.
+    /// Returns the number of entries of the MAC table, static entries included.
     pub fn len(&self) -> u32 {
         self.held.load(Ordering::Relaxed)
     }
@@ -399,7 +399,7 @@ impl BridgeTables {
     /// Learns the address with the MAC table key `key` on `port`. `known` states whether the caller's lookup has
     /// just found an entry for the address.
     ///
-    /// In a full table a new address displaces another one ([`BridgeTables::evict`]).
+    /// In a full table a new address displaces another address ([`BridgeTables::evict`]).
     #[cold]
     #[inline(never)]
     pub(crate) fn learn(

@@ -142,7 +142,7 @@ pub struct RuleFields {
 }
 
 impl RuleFields {
-    /// Returns those fields of the rule that the command line sets, as a JSON object of the API.
+    /// Returns the fields of the rule that the command line sets, as a JSON object of the API.
     pub fn given(&self) -> Value {
         let mut fields = serde_json::to_value(self).unwrap_or_default();
         if let Value::Object(fields) = &mut fields {

@@ -122,9 +122,9 @@ pub enum Action {
     PushVlan(u16),
     /// Removes the outer VLAN tag.
     PopVlan,
-    /// Sets the VLAN identifier. Adds a VLAN tag if the packet has none (OpenFlow 1.0).
+    /// Sets the VLAN identifier. Adds a VLAN tag if the packet has no tag (OpenFlow 1.0).
     SetVlanVid(u16),
-    /// Sets the VLAN priority. Adds a VLAN tag if the packet has none (OpenFlow 1.0).
+    /// Sets the VLAN priority. Adds a VLAN tag if the packet has no tag (OpenFlow 1.0).
     SetVlanPcp(u8),
     /// Adds an MPLS label stack entry with this EtherType.
     PushMpls(u16),

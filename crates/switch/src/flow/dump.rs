@@ -189,8 +189,8 @@ impl NumberedDump {
         self.at.is_some()
     }
 
-    /// Moves the position of the dump past the entries `told`, which have been reported. Returns these entries without
-    /// their numbers.
+    /// Moves the position of the dump past the entries `told`, which have been reported. Returns
+    /// these entries without their group or meter numbers.
     fn behind<T>(&mut self, told: Vec<(u32, T)>) -> Vec<T> {
         let last = told.last().filter(|_| told.len() == GROUPS).map(|(number, _)| *number);
         self.from = last.and_then(|last| last.checked_add(1)).filter(|from| *from <= self.to);

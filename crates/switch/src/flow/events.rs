@@ -79,7 +79,7 @@ impl Events {
     }
 
     /// Returns the queued events and empties the queue. If events were dropped, the last event is
-    /// [`Event::Lost`] with their number.
+    /// [`Event::Lost`] with the number of dropped events.
     pub fn take(&mut self) -> Vec<Event> {
         let mut list = std::mem::take(&mut self.list);
         let (_, lost) = (std::mem::take(&mut self.octets), std::mem::take(&mut self.lost));

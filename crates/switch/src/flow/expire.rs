@@ -9,10 +9,10 @@ use super::rule::RuleRef;
 const PLACES_AT_ONCE: usize = 1 << 17;
 
 impl Pipeline {
-    /// Executes one turn of the removal of expired rules. A turn visits a limited number of rule slots. It removes at
-    /// most 20,000 expired rules and 20,000 learned rules whose `learn` actions were removed, or fewer if the rules
-    /// have many actions. These limits bound the delay of packets. Each turn continues at the slot where the previous
-    /// turn ended.
+    /// Executes one turn of the removal of expired rules. A turn visits a limited number of rule
+    /// slots. The turn removes at most 20,000 expired rules and 20,000 learned rules whose `learn`
+    /// actions were removed, or fewer if the rules have many actions. These limits bound the delay
+    /// of packets. Each turn continues at the slot where the previous turn ended.
     ///
     /// Returns whether another turn is due immediately.
     pub fn expire(&mut self, now_ns: u64) -> bool {
@@ -66,7 +66,8 @@ mod tests {
         pipeline.modify(&numbers.map(rule).collect::<Vec<_>>(), 0).unwrap();
     }
 
-    /// Checks that a turn visits a bounded number of rule slots, and that the next turn continues after them.
+    /// Checks that a turn visits a bounded number of rule slots, and that the next turn continues
+    /// after these slots.
     #[test]
     fn a_turn_looks_at_a_bounded_number_of_places() {
         let mut pipeline = Pipeline::new();
@@ -137,7 +138,8 @@ mod tests {
         assert_eq!(pipeline.rule_count(), 0);
     }
 
-    /// Checks that a turn that immediately follows another one does not visit the first slots again.
+    /// Checks that a turn that immediately follows another turn does not visit the first slots
+    /// again.
     #[test]
     fn a_turn_goes_on_where_the_last_one_has_ended() {
         let mut pipeline = Pipeline::new();

@@ -43,7 +43,7 @@ pub(crate) struct LearnedFlows {
 }
 
 impl LearnedFlows {
-    /// Counts those `learn` actions of a new rule that have the flag NX_LEARN_F_DELETE_LEARNED.
+    /// Counts the `learn` actions of a new rule that have the flag NX_LEARN_F_DELETE_LEARNED.
     pub fn linked(&mut self, rule: &Rule) {
         each_keeper(&rule.instructions.apply, &mut |learn| {
             *self.keepers.entry(key(learn)).or_default() += 1;

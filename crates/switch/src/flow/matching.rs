@@ -41,7 +41,7 @@ impl Match {
     /// Adds a field to the match after validation. A `mask` of `None` stands for an exact match.
     ///
     /// # Errors
-    /// Returns [`MatchError`] if the field is refused. The match is unchanged then.
+    /// Returns [`MatchError`] if the field is refused. In this case, the match is unchanged.
     pub fn add(&mut self, field: Field, value: u128, mask: Option<u128>) -> Result<(), MatchError> {
         let all = field.all_ones();
         let mask = mask.unwrap_or(all);

@@ -20,7 +20,8 @@ pub const ALL_TABLES: u8 = 0xff;
 /// The command of a flow-mod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowCommand {
-    /// Adds a flow entry. Replaces the existing flow entry with equal match and priority, if there is one.
+    /// Adds a flow entry. Replaces the existing flow entry with equal match and priority, if there
+    /// is such a flow entry.
     Add,
     /// Changes the instructions of flow entries.
     Modify {
@@ -131,8 +132,8 @@ pub enum Mod {
     Group(GroupMod),
     /// A change of meters.
     Meter(MeterMod),
-    /// A packet-out. The tables process its packet in their state after the preceding changes. The packet is sent when
-    /// all changes are made.
+    /// A packet-out. The tables, in their state after the preceding changes, process the packet of
+    /// the packet-out. The packet is sent when all changes are made.
     PacketOut(Box<PacketOut>),
 }
 
@@ -146,7 +147,7 @@ pub enum ForwardedRequest {
         change: GroupMod,
         /// Whether the group existed before the change. For a change of all groups, whether any group existed.
         existed: bool,
-        /// New state of the group, if `change` describes only a part of it.
+        /// New state of the group, if `change` describes only a part of the group.
         after: Option<Group>,
     },
     /// A change of meters.
@@ -489,7 +490,7 @@ pub enum Removed {
     GroupDelete = 3,
     /// A meter that the flow entry used was removed.
     MeterDelete = 4,
-    /// The flow entry was evicted in favour of another one.
+    /// The flow entry was evicted in favour of another flow entry.
     Eviction = 5,
 }
 

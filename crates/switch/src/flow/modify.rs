@@ -22,8 +22,8 @@ impl Pipeline {
     /// Makes a batch of changes, either all of them or none.
     ///
     /// # Errors
-    /// Returns the index of the first change that is refused, and the reason. The tables are
-    /// unchanged then. A batch whose changes visit more than [`BATCH_WORK`] rules, groups and
+    /// Returns the index of the first change that is refused, and the reason. In this case, the
+    /// tables are unchanged. A batch whose changes visit more than [`BATCH_WORK`] rules, groups and
     /// buckets is refused with [`FlowError::TooMuchWork`]. Usually an estimate detects the excess
     /// before any change is made.
     pub fn modify(&mut self, mods: &[Mod], now_ns: u64) -> Result<(), (usize, FlowError)> {
@@ -179,8 +179,8 @@ impl Pipeline {
         self.rules.mark(at, self.version());
     }
 
-    /// Removes a rule and returns it. Queues the removal event if the rule requests one. Returns `None` if
-    /// the rule does not exist.
+    /// Removes a rule and returns it. Queues the removal event if the rule requests the event.
+    /// Returns `None` if the rule does not exist.
     pub(super) fn remove_rule(&mut self, at: RuleRef, why: Removed, now_ns: u64) -> Option<Rule> {
         let rule = self.take_out(at)?;
         let event = || Event::Removed(rule.stats(now_ns), why);

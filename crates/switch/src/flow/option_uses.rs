@@ -19,7 +19,7 @@ impl Pipeline {
     /// Changes the mapping of tunnel options to fields. A change that unmaps fields visits all groups, but no rules.
     ///
     /// # Errors
-    /// Returns [`OptionsError`] if the change is refused. The mapping is unchanged then.
+    /// Returns [`OptionsError`] if the change is refused. In this case, the mapping is unchanged.
     pub fn change_tunnel_options(&mut self, change: &OptionsMod) -> Result<(), OptionsError> {
         let mut options = std::mem::take(&mut self.options);
         let done = options.change(change, |fields| self.uses_options(fields));

@@ -74,8 +74,9 @@ impl TunnelOptions {
         self.0.values()
     }
 
-    /// Returns a mask of the bits of a field that may be matched or set. A tunnel option field has as many bits as its
-    /// mapped option, and none without a mapped option. In all other fields, all bits are valid.
+    /// Returns a mask of the bits of a field that may be matched or set. A tunnel option field has
+    /// the bits of its mapped option, or no bits without a mapped option. In all other fields, all
+    /// bits are valid.
     #[must_use]
     pub fn bits(&self, field: Field) -> u128 {
         let Some(place) = field.tun_metadata_number() else { return field.all_ones() };

@@ -1,9 +1,10 @@
 //! Packet-outs of controllers: validation of their actions, and packet-outs that are part of a batch of changes.
 //!
-//! The tables process a packet-out of a batch in their state after the preceding changes of the batch, and its `learn`
-//! actions take effect immediately. The packet is sent after the whole batch has been made, and is not sent if the
-//! batch is refused. The tables are locked during the batch. The packet-outs of a batch therefore share limits, and a
-//! batch that exceeds these limits is refused.
+//! The tables process a packet-out of a batch in their state after the preceding changes of the
+//! batch, and the `learn` actions of the packet-out take effect immediately. The packet is sent
+//! after the whole batch has been made, and is not sent if the batch is refused. The tables are
+//! locked during the batch. The packet-outs of a batch therefore share limits, and a batch that
+//! exceeds these limits is refused.
 
 use super::action::port;
 use super::batch::{Batch, DecidedPacket};

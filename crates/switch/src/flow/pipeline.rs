@@ -1,5 +1,6 @@
-//! The flow tables of one bridge: flow entries, groups, meters and ports. One thread at a time changes them, and
-//! workers do not access them. The translation of a packet reads all tables in one state (version).
+//! The flow tables of one bridge: flow entries, groups, meters and ports. One thread at a time
+//! changes the flow tables, and workers do not access the tables. The translation of a packet reads
+//! all tables in one state (version).
 //!
 //! Every change is validated before it is made, and a batch of changes is made as a whole or not at all. Each change is
 //! recorded with the rules or settings that it affects ([`Pipeline::touched_since`]). Cached megaflows that no later
@@ -623,8 +624,9 @@ pub(super) fn is_selected(filter: &FlowFilter, rule: &Rule) -> bool {
         && filter.out_group.is_none_or(|group| group == ANY_GROUP || rule.instructions.uses_group(group))
 }
 
-/// For each group or meter, the number of rules or groups that refer to it. All of them are counted in one scan over
-/// the rules, because packets that wait for translation (upcalls) are delayed by the scan.
+/// For each group or meter, the number of rules or groups that refer to the group or meter. One
+/// scan over the rules counts the references to all groups or meters, because packets that wait for
+/// translation (upcalls) are delayed by the scan.
 #[derive(Default, Debug)]
 pub(super) struct Tally {
     by_id: HashMap<u32, u32>,

@@ -438,9 +438,9 @@ impl Rules {
         self.places.get(place).map_or(0, |place| place.work)
     }
 
-    /// Returns the index after the last slot of a step that begins at the slot `from`. The step has at most `count`
-    /// slots. It ends with the slot at which the work of visiting the rules' actions reaches `most`, in units of one
-    /// rule visit.
+    /// Returns the index after the last slot of a step that begins at the slot `from`. The step has
+    /// at most `count` slots. The step ends with the slot at which the work of visiting the rules'
+    /// actions reaches `most`, in units of one rule visit.
     pub fn end_of_step(&self, from: usize, count: usize, most: usize) -> usize {
         let mut work = 0;
         let is_in = |place: &&Place| {

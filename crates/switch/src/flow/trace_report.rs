@@ -77,7 +77,8 @@ pub enum TraceLine {
     More(usize),
 }
 
-/// Bits of the megaflow's mask, with the reason why the result of the translation depends on them.
+/// Bits of the megaflow's mask, with the reason why the result of the translation depends on the
+/// bits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bits {
     /// Match fields that contain the bits, in `ovs-ofctl`'s syntax with masks.

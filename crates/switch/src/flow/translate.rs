@@ -132,7 +132,7 @@ impl Pipeline {
 /// The origin of the bits of a VLAN tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// The bits are those of the packet's outer (0) or inner (1) tag on arrival.
+    /// The bits belong to the packet's outer (0) or inner (1) tag on arrival.
     Packet(usize),
     /// An action wrote the tag.
     Made,
@@ -185,9 +185,11 @@ struct Run<'p> {
     lookups: u32,
     /// Whether the whole translation has stopped.
     stopped: bool,
-    /// Whether processing of the current action list and of the enclosing lists has stopped.
+    /// Whether the translation has stopped processing the current action list and the enclosing
+    /// lists.
     exits: bool,
-    /// Whether processing of the current action list has stopped. Enclosing lists continue.
+    /// Whether the translation has stopped processing the current action list. The enclosing lists
+    /// continue.
     ends: bool,
     /// Work done so far: the number of actions, buckets and operations of similar cost that were executed.
     work: u32,

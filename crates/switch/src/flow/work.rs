@@ -389,8 +389,9 @@ impl Pipeline {
         })
     }
 
-    /// Returns an upper bound of the work of removing `rules` rules and the learned rules that are removed with them,
-    /// in units of one rule visit. `actions` is the work of visiting the actions of the `rules` rules.
+    /// Returns an upper bound of the work of removing `rules` rules and the learned rules that are
+    /// removed with these rules, in units of one rule visit. `actions` is the work of visiting the
+    /// actions of the `rules` rules.
     pub(super) fn work_to_remove(&self, rules: usize, actions: usize) -> usize {
         let orphans =
             if self.learned.has_keepers() { self.stored().min(MOST_ORPHANS) } else { Amount::default() };

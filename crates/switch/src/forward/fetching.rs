@@ -90,8 +90,8 @@ impl<R: Recorder> Pass<'_, R> {
     }
 }
 
-/// Computes the MAC table buckets for consecutive frames, up to the first frame whose ingress port or tag differs from
-/// that of `keys[0]`. Returns the number of frames processed.
+/// Computes the MAC table buckets for consecutive frames, up to the first frame whose ingress port
+/// or tag differs from the port or tag of `keys[0]`. Returns the number of frames processed.
 #[inline(never)]
 fn hash_run(table: Glancer<'_>, vid: u16, keys: &[FlowKey], places: &mut [Places]) -> usize {
     let way = keys.first().map_or(0, ingress);

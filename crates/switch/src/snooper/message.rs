@@ -1,21 +1,23 @@
-//! The parser of multicast control frames. It turns IGMP (RFC 1112, 2236, 3376), MLD (RFC 2710, 3810) and PIM hello
-//! messages (RFC 7761) into events, which are of one type for IPv4 and IPv6.
+//! The parser of multicast control frames. It turns IGMP (RFC 1112, 2236, 3376), MLD (RFC 2710,
+//! 3810) and PIM hello messages (RFC 7761) into events. IPv4 and IPv6 share one event type.
 //!
 //! The parser rejects messages that the hosts and routers of the link do not receive or accept. These are
 //! messages that Linux drops (`ip_rcv`, `ip_route_input_mc`, `igmp_rcv`, `ip6_rcv_core`, `ip6_parse_tlv`,
 //! `igmp6_event_query`) or other stacks may drop:
 //!
-//! - messages with a bad checksum or length, fragments, messages with a TTL other than 1, and messages whose
-//!   link-layer address does not belong to the IP destination (network cards filter by it);
+//! - messages with a bad checksum or length, fragments, messages with a TTL other than 1, and
+//!   messages whose link-layer address does not belong to the IP destination (network cards filter
+//!   frames by this address);
 //! - messages with an IPv4 source that no host has: loopback, group, broadcast, and reserved addresses
 //!   (0.0.0.0 is the source of a host without an address);
 //! - messages with IP options besides the router alert and padding, because some options make a host discard
 //!   the packet. As in Linux, IGMP may lack the router alert. MLD has exactly one router alert, in a
 //!   hop-by-hop header directly before the message (RFC 3810 sections 5, 6.2 and 7.4), and a link-local
 //!   source;
-//! - queries to a destination other than all hosts or the group in question (RFC 3376 section 4.1.12, RFC
-//!   3810 section 5.1.15), general queries with sources (sections 4.1.9 and 5.1.10), queries behind tags
-//!   other than that of the VLAN, and queries so long that a listener's MTU may stop them.
+//! - queries to a destination other than all hosts or the group in question (RFC 3376 section
+//!   4.1.12, RFC 3810 section 5.1.15), general queries with sources (sections 4.1.9 and 5.1.10),
+//!   queries behind tags other than the tag of the VLAN, and queries so long that a listener's MTU
+//!   may stop them.
 //!
 //! Source filters of IGMPv3 and MLDv2 are reduced to membership: a host that listens to any source is a member of the
 //! group.

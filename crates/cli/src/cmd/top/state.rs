@@ -194,7 +194,8 @@ impl App {
         self.help = false;
     }
 
-    /// Closes the innermost of help, details and filter. Quits if none of them is open.
+    /// Closes the innermost of help, details and filter. Quits if there is no help, detail page or
+    /// filter to close.
     fn back(&mut self) -> ControlFlow<()> {
         if self.help {
             self.help = false;

@@ -64,8 +64,8 @@ pub struct Continuation {
     pub stack: Vec<(u128, u16)>,
     /// Queue that actions have selected for subsequent outputs. `None` means the default queue.
     pub queue: Option<u32>,
-    /// Whether the state is too long for an OpenFlow message. The other fields are then empty, and the packet cannot be
-    /// resumed.
+    /// Whether the state is too long for an OpenFlow message. If so, the other fields are empty,
+    /// and the packet cannot be resumed.
     pub is_too_long: bool,
 }
 

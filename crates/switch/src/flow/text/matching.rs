@@ -111,8 +111,8 @@ impl<'a> Printer<'a> {
         matches!(self.eth_type, Some(IP | IPV6))
     }
 
-    /// Returns the word that stands for EtherType and protocol (for example `tcp`), if there is one, and whether
-    /// this word includes the protocol.
+    /// Returns the word that stands for EtherType and protocol (for example `tcp`), if there is
+    /// such a word, and whether this word includes the protocol.
     fn shorthand(&self) -> (Option<&'static str>, bool) {
         if !self.shows_type {
             return (None, false);

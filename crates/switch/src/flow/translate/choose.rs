@@ -19,7 +19,7 @@ fn mix(a: u64, b: u64) -> u64 {
     x ^ x >> 33
 }
 
-/// Maps a hash to a number between 0 and 1, both excluded.
+/// Maps a hash to a number greater than 0 and less than 1.
 #[allow(clippy::cast_precision_loss, reason = "53 bits are kept, as many as there are")]
 fn unit(hash: u64) -> f64 {
     ((hash >> 11) as f64 + 0.5) / (1_u64 << 53) as f64

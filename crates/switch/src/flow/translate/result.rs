@@ -132,7 +132,7 @@ pub struct Translated {
     /// Work of the translation: the number of actions, buckets, masks of tables and operations of similar cost that
     /// were executed or visited.
     pub(in crate::flow) work: u32,
-    /// Whether look-ups were nested too deep for the stack. The other fields are then invalid.
+    /// Whether look-ups were nested too deep for the stack. If so, the other fields are invalid.
     pub(super) is_cut: bool,
     /// Trace events, if requested: the first [`TRACED`] events, and all look-ups that added bits to the mask.
     pub trace: Vec<Trace>,
