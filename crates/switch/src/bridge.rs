@@ -24,8 +24,8 @@ static NEXT_VIEW: AtomicU64 = AtomicU64::new(1);
 /// Index in `View::slots` for a port that is not a member of the bridge.
 const NO_SLOT: u16 = u16::MAX;
 
-/// Flood lists: for each set of VLANs with the same members, the members to which frames are flooded, as indices into
-/// the members of a [`View`].
+/// Flood lists. There is one list for each set of VLANs with the same members. A list holds the
+/// members to which frames are flooded, as indices into the members of a [`View`].
 type SlotLists = Box<[Box<[u16]>]>;
 
 /// A bridge as workers use it: the compiled configuration, the table of snooped multicast groups, and the tables that

@@ -80,7 +80,7 @@ pub struct BridgePortConfig {
     pub mode: VlanMode,
     /// Whether the bridge drops frames that arrive with a tag of the native VLAN.
     pub native_untagged_only: bool,
-    /// Whether the member is protected: frames are not forwarded between protected members.
+    /// Whether the member is protected. The bridge forwards no frames between protected members.
     pub protected: bool,
     /// Whether the bridge accepts multicast queries and PIM hellos that arrive on this port. `None` accepts
     /// them unless the port is protected.
@@ -132,8 +132,8 @@ pub enum VlanMode {
         /// Whether frames of the native VLAN are transmitted with a tag.
         native_tagged: bool,
     },
-    /// A port that is not VLAN-aware: tags pass unchanged, and addresses are learned in VLAN 0. A transparent port
-    /// exchanges frames only with the other transparent ports of the bridge.
+    /// A port that is not VLAN-aware. Tags pass unchanged, and addresses are learned in VLAN 0. A
+    /// transparent port exchanges frames only with the other transparent ports of the bridge.
     Transparent,
 }
 

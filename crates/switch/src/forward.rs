@@ -1,11 +1,13 @@
 //! Forwarding of a burst by the bridge: computes one decision for each flow key of the burst.
 //!
-//! Frames are processed one after another. Each frame is admitted to its VLAN (IEEE 802.1Q clause 8.6.2), then its
-//! source is looked up (learning process, 8.7), then its destination (forwarding process, 8.6). With few MAC table
-//! entries, the per-worker MAC cache decides most frames (see `mac_caching`). With many entries, the MAC table is read
-//! for every frame, and the hash buckets for the next frames are prefetched while earlier frames are decided (see
-//! `fetching`). Both variants have a tight loop for known addresses and decide all other frames on the slow path. Storm
-//! limits are applied last. Consecutive frames of one port take their storm limit tokens together.
+//! Frames are processed one after another. Each frame is admitted to its VLAN (IEEE 802.1Q clause
+//! 8.6.2), then its source is looked up (learning process, 8.7), then its destination (forwarding
+//! process, 8.6). With few MAC table entries, the per-worker MAC cache decides most frames (see
+//! `mac_caching`). With many entries, the MAC table is read for every frame, and the hash buckets
+//! for the next frames are prefetched while earlier frames are decided (see `fetching`). Both
+//! variants have a tight loop for known addresses and decide all other frames on the slow path.
+//! Storm limits are applied last. Tokens of a storm limit are taken once for a run of consecutive
+//! frames of one port.
 //!
 //! With [`Recorder::DRY`] the bridge changes nothing (no learning, no refresh, no tokens taken) and returns the
 //! decision that a real frame would get. Two reasons against learning cannot be predicted: a bucket of the MAC table
@@ -158,8 +160,9 @@ struct Lane<'a> {
 }
 
 impl<'a, R: Recorder> Pass<'a, R> {
-    /// Returns the ingress direction of a frame: its combination of ingress port and VLAN tag, as `mac_cache` numbers
-    /// it. A new direction is registered. Returns `None` if the frame is not admitted.
+    /// Returns the ingress direction of a frame, which is the combination of ingress port and VLAN
+    /// tag, as `mac_cache` numbers it. A new direction is registered. Returns `None` if the frame
+    /// is not admitted.
     #[inline]
     fn way(&mut self, key: &FlowKey, mac_cache: &mut MacCache) -> Option<Way> {
         let ingress = ingress(key);

@@ -25,7 +25,7 @@ pub struct MemberFacts {
     /// Whether the member drops frames that carry a tag of the VLAN in [`MemberFacts::untagged`], so that this VLAN is
     /// only admitted untagged.
     pub untagged_only: bool,
-    /// Whether the member is protected: frames are not forwarded between protected members.
+    /// Whether the member is protected. The bridge forwards no frames between protected members.
     pub protected: bool,
     /// Whether source addresses are learned on the member.
     pub learning: bool,

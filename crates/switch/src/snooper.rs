@@ -180,7 +180,7 @@ pub struct SnoopedMessage {
 }
 
 impl SnoopedMessage {
-    /// Parses a frame as received. `vid` is the VLAN in the bridge's decision.
+    /// Parses a frame as the bridge received it. `vid` is the VLAN in the bridge's decision.
     pub fn read(frame: &[u8], vid: u16) -> SnoopedMessage {
         let mut events = Vec::new();
         let is_bad = message::read(frame, vid, |event| events.push(event)).is_err();
@@ -220,8 +220,8 @@ impl Snooper {
         self.apply(bridge, port, &SnoopedMessage::read(frame, vid), now);
     }
 
-    /// Processes a message like [`Snooper::handle`]. The caller has parsed the message already, while it did not hold
-    /// the lock that protects this snooper.
+    /// Processes a message like [`Snooper::handle`]. The caller has parsed the message before,
+    /// without the lock that protects this snooper.
     pub fn apply(&mut self, bridge: &Bridge, port: PortId, message: &SnoopedMessage, now: Now) {
         let SnoopedMessage { vid, ref events, is_bad } = *message;
         self.counts.bad += u64::from(is_bad);

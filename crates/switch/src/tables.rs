@@ -95,7 +95,7 @@ pub struct FdbEntry {
     pub port: Option<PortId>,
     /// Seconds since the last frame from the address. The value is 0 for static entries.
     pub age_secs: u16,
-    /// Whether the entry comes from the configuration. Other entries were learned.
+    /// Whether the entry comes from the configuration. All other entries were learned.
     pub is_static: bool,
 }
 
@@ -452,9 +452,9 @@ impl BridgeTables {
     /// includes the new address. The evicted entry is the oldest entry of the port that has the most entries, as in
     /// Open vSwitch. Returns whether the new address may take the place of the evicted entry.
     ///
-    /// Workers call this function: it reads at most [`EVICTION_BUCKETS`] buckets and does not wait. In a table with
-    /// more than [`EVICTION_ENTRIES`] entries, "oldest" and "most" therefore apply only to the entries read, and
-    /// each eviction reads another part of the table.
+    /// Workers call this function. The function reads at most [`EVICTION_BUCKETS`] buckets and does
+    /// not wait. In a table with more than [`EVICTION_ENTRIES`] entries, "oldest" and "most"
+    /// therefore apply only to the entries read, and each eviction reads another part of the table.
     fn evict(&self, port: PortId, limit: u32, now_secs: u16) -> bool {
         let oldest = self.first_to_go(port, self.learned_on(port), now_secs);
         self.evict_from.fetch_add(EVICTION_BUCKETS / 8, Ordering::Relaxed);

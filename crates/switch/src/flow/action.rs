@@ -1,4 +1,5 @@
-//! Actions of flow entries: those of OpenFlow 1.0 to 1.5 and of Nicira, in one representation.
+//! Actions of flow entries. One representation serves the actions of OpenFlow 1.0 to 1.5 and of
+//! Nicira.
 
 mod learn;
 mod parser;
@@ -29,8 +30,8 @@ pub(super) const OCTETS_OF_WORK: usize = 64;
 /// all rules.
 pub(super) const KEEPER_OCTETS: usize = 64 * OCTETS_OF_WORK;
 
-/// The flag NX_LEARN_F_DELETE_LEARNED of a `learn` action: learned flow entries are removed when the last
-/// flow entry with a `learn` action for their table and cookie is removed.
+/// The flag NX_LEARN_F_DELETE_LEARNED of a `learn` action. With this flag, learned flow entries are
+/// removed when the last flow entry with a `learn` action for their table and cookie is removed.
 const DELETE_LEARNED: u16 = 2;
 
 /// Position of output actions in an action set.

@@ -64,7 +64,7 @@ pub(super) struct Batch {
     /// Sums over the packet-outs translated so far: the number of table lookups, and the memory, in octets, of the
     /// packet-outs and their translations.
     pub decided_costs: (usize, usize),
-    /// Approximate memory that the undo log uses, in octets.
+    /// Approximate memory of the undo log, in octets.
     kept: usize,
     /// Maximum memory, in octets, that rules, groups and the undo log may use together.
     most: usize,

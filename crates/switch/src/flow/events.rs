@@ -54,9 +54,9 @@ impl Events {
         self.requests = Some(requests);
     }
 
-    /// Queues an event for the flow monitors. The closure `event` creates the event. After such an
-    /// event was dropped for lack of memory, the monitors have to read all rules anyway. Until the
-    /// queue is read, further events are therefore only counted and not created.
+    /// Queues an event for the flow monitors. The closure `event` creates the event. After an event
+    /// for the monitors was dropped for lack of memory, the monitors must read all rules again.
+    /// Until the queue is read, further events are therefore counted and not created.
     pub fn queue_change(&mut self, event: impl FnOnce() -> Event) {
         if self.has_lost_change {
             self.lost += 1;

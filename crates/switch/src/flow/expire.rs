@@ -19,8 +19,8 @@ impl Pipeline {
         self.expire_places(PLACES_AT_ONCE, now_ns)
     }
 
-    /// Returns whether the last turn left rule slots unvisited, or left doomed rules (learned rules whose `learn`
-    /// actions were removed). If so, another turn is due immediately.
+    /// Returns whether the last turn left rule slots unvisited, or left doomed rules (learned rules
+    /// whose `learn` actions were removed). In both cases, another turn is due immediately.
     #[must_use]
     pub fn is_expiring(&self) -> bool {
         self.expire_from > 0 || self.rules.has_doomed()

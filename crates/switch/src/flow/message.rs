@@ -434,7 +434,7 @@ pub enum Fragments {
     Normal,
     /// `OFPC_FRAG_DROP`: drops fragments.
     Drop,
-    /// `OFPC_FRAG_REASM`: reassembles fragments. Not supported.
+    /// `OFPC_FRAG_REASM`: reassembles fragments. The switch does not support this setting.
     Reassemble,
     /// Nicira's `nx-match`: the L4 ports of the first fragment are matched. In later fragments, they are zero.
     NxMatch,

@@ -403,8 +403,8 @@ impl Pipeline {
         }
     }
 
-    /// Restores the flags of a rule that a predecessor process handed over. The flags are only displayed: flags that
-    /// take effect when a rule is added have no effect here.
+    /// Restores the flags of a rule that a predecessor process handed over. The flags are only
+    /// displayed. Flags that take effect when a rule is added have no effect in this call.
     pub fn resume_flags(&mut self, table: u8, matching: &Match, priority: u16, flags: FlowFlags) {
         let Some(table) = self.tables.get(usize::from(table)) else { return };
         let at = table.classifier.get(&matching.value.0, &matching.mask.0, priority).copied();

@@ -21,7 +21,7 @@ const NOTHING: [u8; 2] = [0x88, 0xb5];
 /// The packet whose `NORMAL` steps are replaced by outputs to ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// Engine port that the packet arrived on.
+    /// Engine port on which the packet arrived.
     pub port: PortId,
     /// Flow of the packet on arrival.
     pub flow: &'a Flow,

@@ -45,11 +45,12 @@ pub const MAX_GROUPS: usize = 65_536;
 pub const MAX_METERS: usize = 65_536;
 /// Maximum number of expired rules that one call of `Pipeline::expire` removes.
 pub const EXPIRED_AT_ONCE: usize = 20_000;
-/// Work limit of one call of `Pipeline::expire`, in units of one rule visit: the call ends when the work of visiting
-/// the actions of the removed rules ([`Instructions::work`](super::Instructions)) reaches this limit.
+/// Work limit of one call of `Pipeline::expire`, in units of one rule visit. The call ends when the
+/// work of visiting the actions of the removed rules ([`Instructions::work`](super::Instructions))
+/// reaches this limit.
 pub(super) const EXPIRED_WORK: usize = 1 << 19;
-/// Work limit of one step of a dump or copy of rules, in units of one rule visit: the step ends when the work of
-/// visiting or copying actions reaches this limit.
+/// Work limit of one step of a dump or copy of rules, in units of one rule visit. The step ends
+/// when the work of visiting or copying actions reaches this limit.
 pub(super) const STEP_WORK: usize = 1 << 14;
 /// Number of rules whose memory is measured to estimate the memory of all rules.
 const SAMPLE: usize = 1024;
@@ -477,7 +478,8 @@ impl Pipeline {
         self.rules.places(place, 1).next().and_then(|(rule, _)| rule.map(|rule| rule.stats(now_ns)))
     }
 
-    /// Returns three sums over the rules that `filter` selects: their packets, their octets, and their number.
+    /// Returns three sums over the rules that `filter` selects: the number of packets, the number
+    /// of octets, and the number of rules.
     #[must_use]
     pub fn aggregate(&self, filter: &FlowFilter) -> (u64, u64, u32) {
         self.selected(filter).fold((0, 0, 0), |(packets, bytes, flows), (_, rule)| {
@@ -549,8 +551,8 @@ impl Pipeline {
         self.meters.values().map(|state| state.stats(uses.of(state.meter.id), now_ns)).collect()
     }
 
-    /// Adds to the counters of a meter: its packets and octets, and for each band the packets and octets above the
-    /// band's rate.
+    /// Adds packets and octets to the counters of a meter, and adds for each band the packets and
+    /// octets above the band's rate.
     pub fn credit_meter(&mut self, id: u32, packets: u64, bytes: u64, bands: &[(u64, u64)]) {
         let Some(state) = self.meters.get_mut(&id) else { return };
         (state.packets, state.bytes) = (state.packets + packets, state.bytes + bytes);

@@ -78,8 +78,8 @@ impl Program {
     }
 }
 
-/// A masked flow with datapath actions, for the workers' caches. The actions apply to all packets whose flows equal
-/// `flow` in the bits of `mask`.
+/// A masked flow with datapath actions. Workers cache megaflows. The actions apply to all packets
+/// whose flows equal `flow` in the bits of `mask`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Megaflow {
     /// Flow of the packet that caused the translation, with all bits outside `mask` cleared.

@@ -16,11 +16,13 @@ pub enum Reason {
     Group = 4,
     /// An output action of a packet-out sent the packet to controllers.
     PacketOut = 5,
-    /// The table-miss flow entry, which has priority 0 and no conditions, sent the packet to controllers. Reported as
-    /// `NoMatch` since OpenFlow 1.3, and as `Action` before.
+    /// The table-miss flow entry, which has priority 0 and no conditions, sent the packet to
+    /// controllers. The reason is reported as `NoMatch` since OpenFlow 1.3, and as `Action` in
+    /// earlier versions.
     MissRule = 7,
-    /// No flow entry matched, not even a table-miss flow entry. Reported as `NoMatch` to
-    /// controllers that use an OpenFlow version before 1.3, and not reported to other controllers.
+    /// No flow entry matched, not even a table-miss flow entry. The reason is reported as `NoMatch`
+    /// to controllers that use an OpenFlow version before 1.3, and not reported to other
+    /// controllers.
     Miss = 8,
 }
 

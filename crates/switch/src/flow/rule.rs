@@ -149,8 +149,8 @@ struct Chain {
     count: u32,
     /// Sum of the work of visiting the actions of the chain's rules, in units of one rule visit.
     work: usize,
-    /// Table and cookie of the chain's rules. The value is `None` if the chain is doomed: its rules are about to be
-    /// removed.
+    /// Table and cookie of the chain's rules. The value is `None` if the chain is doomed, that is,
+    /// if its rules are about to be removed.
     key: Option<ChainKey>,
 }
 
@@ -372,8 +372,9 @@ impl Rules {
         }
     }
 
-    /// Returns the next doomed rules in the order of removal: at most `most` rules, and no more after the work of
-    /// visiting their actions has reached `work`. Also removes doomed chains without rules from the front of the list.
+    /// Returns the next doomed rules in the order of removal. The list ends after `most` rules, or
+    /// when the work of visiting the actions of its rules has reached `work`. The call also removes
+    /// doomed chains without rules from the front of the list.
     pub fn next_doomed(&mut self, most: usize, work: usize) -> Vec<RuleRef> {
         while let Some(number) = self.doomed.front() {
             if self.chains.get(number).is_some_and(|chain| chain.count > 0) {

@@ -41,8 +41,9 @@ pub struct MeterShown {
 }
 
 impl Pipeline {
-    /// Returns the groups with numbers from `from` on: up to `limit` groups, at most 100, and fewer if the groups are
-    /// large. The caller continues after the last number returned. Returns `None` if there are no more groups.
+    /// Returns the groups with numbers from `from` on. The result has at most `limit` groups, never
+    /// more than 100, and fewer if the groups are large. The caller continues after the last number
+    /// returned. Returns `None` if there are no more groups.
     #[must_use]
     pub fn groups_from(&self, from: u32, limit: usize, now_ns: u64) -> Option<Vec<GroupShown>> {
         let mut memory = 0;
@@ -62,8 +63,8 @@ impl Pipeline {
         Some(shown.collect()).filter(|shown: &Vec<GroupShown>| !shown.is_empty())
     }
 
-    /// Returns the meters with numbers from `from` on: up to `limit` meters, at most 100. Returns `None` if there
-    /// are no more meters.
+    /// Returns the meters with numbers from `from` on. The result has at most `limit` meters, and
+    /// never more than 100. Returns `None` if there are no more meters.
     #[must_use]
     pub fn meters_from(&self, from: u32, limit: usize, now_ns: u64) -> Option<Vec<MeterShown>> {
         let shown = self.meters.range(from..).take(limit.min(SLICE)).map(|(_, state)| MeterShown {

@@ -1,6 +1,6 @@
-//! Trace reports: the path of a packet through the flow tables in words, with the flow entries matched, the
-//! actions executed, and the reason for each bit of the megaflow's mask. A report is made from the [`Trace`]
-//! of a translation without a second lookup.
+//! Trace reports: a description of the path of a packet through the flow tables, with the flow
+//! entries matched, the actions executed, and the reason for each bit of the megaflow's mask. A
+//! report is made from the [`Trace`] of a translation without a second lookup.
 
 use super::message::ALL_TABLES;
 use super::pipeline::Pipeline;

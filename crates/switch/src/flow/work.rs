@@ -1,7 +1,8 @@
-//! Estimates of the work of changes, in units of one rule visit: the number of rules, groups and buckets that a change
-//! visits. Estimates are made before a change, to recognise changes that take long or too long. A visit of a rule's
-//! actions counts as one more rule for each 64 octets of the actions, and as 64 more rules for each `learn` action with
-//! the flag NX_LEARN_F_DELETE_LEARNED ([`Instructions::work`](super::Instructions)).
+//! Estimates of the work of changes, in units of one rule visit: the number of rules, groups and
+//! buckets that a change visits. Estimates are made before a change, to recognise changes that take
+//! long and changes that exceed the work limit. A visit of a rule's actions counts as one more rule
+//! for each 64 octets of the actions, and as 64 more rules for each `learn` action with the flag
+//! NX_LEARN_F_DELETE_LEARNED ([`Instructions::work`](super::Instructions)).
 
 use std::collections::HashSet;
 
@@ -40,7 +41,8 @@ const WORK_OF_MASK: usize = 8;
 /// Estimated work of visiting a `learn` action to count the rules that the action has added, in units of one rule
 /// visit. The visit looks up the table and cookie of the learned rules in a hash table.
 const WORK_OF_KEEPER: usize = 64;
-/// Estimated work of a packet-out, in units of one rule visit: the maximum number of rules that one packet can match.
+/// Estimated work of a packet-out, in units of one rule visit. The value is the maximum number of
+/// rules that one packet can match.
 const WORK_OF_PACKET: usize = 4096;
 
 /// A number of rules, with the work of visiting their actions.

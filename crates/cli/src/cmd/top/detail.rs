@@ -48,8 +48,8 @@ fn list<const COLUMNS: usize>(
     frame.render_widget(Table::new(rows, widths.iter().copied()).header(header), area);
 }
 
-/// Returns the state of the port in words, and the port's problem or the reasons why faster modes
-/// are not possible.
+/// Returns a text about the state of the port, and the port's problem or the reasons why faster
+/// modes are not possible.
 fn described(readings: &Readings, name: &str) -> Vec<Line<'static>> {
     let Some(port) = readings.port(name) else {
         let known = readings.port_counters(name).is_some();

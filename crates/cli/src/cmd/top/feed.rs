@@ -18,8 +18,9 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::live::CounterEvents;
 
-/// Minimum interval between two requests for the same state. Requests are sent when a set of counters arrives, once
-/// a second. The interval is somewhat shorter, so that a set that arrives early leads to a request, too.
+/// Minimum interval between two requests for the same state. Requests are sent when a set of
+/// counters arrives, once a second. The interval is somewhat shorter than a second, so that a set
+/// of counters that arrives early also leads to a request.
 const INTERVAL: Duration = Duration::from_millis(900);
 /// Time between two attempts to connect to the daemon again.
 const RETRY: Duration = Duration::from_millis(500);

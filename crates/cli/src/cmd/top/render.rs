@@ -182,7 +182,8 @@ fn empty(app: &App) -> String {
     }
 }
 
-/// Returns the scroll position: the index of the first shown row, such that the selected row is visible.
+/// Returns the scroll position: the index of the first shown row, chosen so that the selected row
+/// is visible.
 fn scrolled(offset: usize, selected: usize, count: usize, height: usize) -> usize {
     let first = (selected + 1).saturating_sub(height);
     offset.clamp(first, selected.max(first)).min(count.saturating_sub(height))

@@ -12,7 +12,7 @@ pub struct PacketIn {
     pub table: u8,
     /// Cookie of the flow entry that sent the packet.
     pub cookie: u64,
-    /// Metadata fields of the packet: ingress port, registers, tunnel.
+    /// Metadata fields of the packet: ingress port, registers and tunnel fields.
     pub flow: Flow,
     /// Whole frame of the packet.
     pub frame: Vec<u8>,

@@ -5,8 +5,8 @@ use crate::flow::action::{POSITION_OF_OUTPUT, port};
 use crate::flow::{Action, Field, text};
 
 impl Run<'_> {
-    /// Returns the text of a trace event about the action set: the verb `verb` and the actions. Returns `None` if no
-    /// trace is requested.
+    /// Returns the text of a trace event about the action set, which consists of the verb `verb`
+    /// and the actions. Returns `None` if no trace is requested.
     pub(super) fn shown_action_set(&self, verb: &str) -> Option<String> {
         self.asked.trace.then(|| {
             if self.action_set.is_empty() {

@@ -65,7 +65,7 @@ pub enum Trace {
         /// Bits that the action added to the mask of the result.
         bits: Box<Flow>,
     },
-    /// A remark in words, with the depth of nested resubmits.
+    /// Text of a remark, with the depth of nested resubmits.
     Note(u32, &'static str),
     /// An instruction other than `apply_actions`, with the depth of nested resubmits and its result in words.
     Instruction(u32, String, Option<String>),
