@@ -1,5 +1,5 @@
-//! The parser of multicast control frames. It turns IGMP (RFC 1112, 2236, 3376), MLD (RFC 2710,
-//! 3810) and PIM hello messages (RFC 7761) into events. IPv4 and IPv6 share one event type.
+//! The parser of multicast control frames. The parser turns IGMP (RFC 1112, 2236, 3376), MLD (RFC
+//! 2710, 3810) and PIM hello messages (RFC 7761) into events. IPv4 and IPv6 share one event type.
 //!
 //! The parser rejects messages that the hosts and routers of the link do not receive or accept. These are
 //! messages that Linux drops (`ip_rcv`, `ip_route_input_mc`, `igmp_rcv`, `ip6_rcv_core`, `ip6_parse_tlv`,
