@@ -10,7 +10,8 @@ use port::{BURST, Batch, Packet};
 use router::Decision as Route;
 use switch::Decision;
 
-/// A burst: the packets that a worker processes together, with the results of the stages for each packet.
+/// Packets that a worker processes together, with the results of the processing stages for each
+/// packet.
 pub struct Burst {
     /// Packets of the burst. The batch is in a `Box`, so that all packets can move to an output port by an exchange of
     /// pointers.
@@ -23,8 +24,8 @@ pub struct Burst {
     pub decisions: Box<[Decision; BURST]>,
     /// Routing decision of the router for each packet.
     pub routes: Box<[Route; BURST]>,
-    /// Result of the router's first header check for each packet: whether the packet takes the router's fast
-    /// path.
+    /// Result of the router's first header check for each packet. The result states whether the
+    /// packet takes the router's fast path.
     pub heads: Box<[Head; BURST]>,
     /// Index of the router interface on which each packet arrived. The elements are valid only if the router has VLAN
     /// interfaces. Without VLAN interfaces, all packets arrived on the interface of the port.
@@ -87,7 +88,8 @@ impl Burst {
         }
     }
 
-    /// Removes all packets from index `kept` on. Calls `each` with each removed packet and its element of `decisions`.
+    /// Removes all packets with an index of `kept` or higher, and calls `each` with each removed
+    /// packet and the packet's element of `decisions`.
     pub fn sorted_out(&mut self, kept: usize, mut each: impl FnMut(Packet, Decision)) {
         for (packet, decision) in self.packets.drain(kept..).zip(&self.decisions[kept..]) {
             each(packet, *decision);

@@ -100,11 +100,11 @@ pub enum EngineError {
     Occupied(&'static str),
 }
 
-/// A queue that was removed from its worker: the worker, the identifier of the queue within its port, and the
-/// queue itself.
+/// A queue that was removed from its worker. The tuple contains the worker, the identifier of the
+/// queue within its port, and the queue itself.
 pub type Removed = (WorkerId, QueueId, Box<dyn Queue>);
-/// A queue that a stopped worker returned: the worker, the port, the identifier of the queue within its port,
-/// and the queue itself.
+/// A queue that a stopped worker returned. The tuple contains the worker, the port, the identifier
+/// of the queue within its port, and the queue itself.
 pub type Returned = (WorkerId, PortId, QueueId, Box<dyn Queue>);
 
 struct Handle {
@@ -120,8 +120,9 @@ struct Handle {
 pub struct Engine {
     workers: Vec<Handle>,
     counters: Vec<Arc<WorkerCounters>>,
-    /// Port counters that no worker writes: packets that the XDP hook dropped, as the slow path reads them, and the
-    /// counters that a predecessor process handed over.
+    /// Port counters that no worker writes. These counters contain the packets that the XDP hook
+    /// dropped, whose number the slow path reads from the hook, and the counters that a predecessor
+    /// process handed over.
     decided: Arc<WorkerCounters>,
     forwarding: Arc<Snapshot<Forwarding>>,
     depot: Arc<Depot>,
@@ -157,7 +158,8 @@ pub struct WorkerView {
     pub bursts: u64,
     /// Number of packets that the worker has processed.
     pub packets: u64,
-    /// Times that the worker has spent, in TSC cycles: processing packets, polling without finding work, and asleep.
+    /// Numbers of TSC cycles that the worker has spent processing packets, polling without finding
+    /// work, and sleeping, in this order.
     pub cycles: [u64; 3],
     /// Number of times that the worker went to sleep.
     pub sleeps: u64,
@@ -378,8 +380,9 @@ impl Engine {
         Ok(all)
     }
 
-    /// Applies `change` to each queue of a port, between two bursts of its worker, and waits until this is done. The
-    /// queues stay with their workers, so no packet is lost.
+    /// Applies `change` to each queue of a port, between two bursts of the queue's worker, and
+    /// waits until all workers have applied `change`. The queues stay with their workers, so no
+    /// packet is lost.
     ///
     /// # Errors
     /// [`EngineError::Silent`] when a worker does not answer.
@@ -397,8 +400,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets the receiver of a queue's progress reports ([`crate::ordering`]). A report contains a frame number: all
-    /// frames of the queue up to this number have left the engine. `None` stops the reports.
+    /// Sets the receiver of a queue's progress reports ([`crate::ordering`]). A report contains a
+    /// frame number and states that all frames of the queue up to this number have left the engine.
+    /// `None` stops the reports.
     ///
     /// # Errors
     /// The errors of [`Engine::add_queue`].

@@ -488,9 +488,9 @@ mod tests {
         assert!(tables.try_lock().is_some());
     }
 
-    /// Checks that the slow path does not wait long for rules that a control thread has locked. The claim of
-    /// the slow path stays until the slow path has locked the rules, or until a control thread has let the slow
-    /// path go first for long enough.
+    /// Checks that the slow path does not wait long for rules that a control thread has locked. The
+    /// claim of the slow path stays until the slow path has locked the rules, or until a control
+    /// thread has left the lock to the slow path for the maximum time.
     #[test]
     fn the_slow_path_goes_on_without_rules_that_are_held() {
         let tables = FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap()));

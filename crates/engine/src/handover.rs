@@ -57,9 +57,10 @@ pub struct Output {
 pub struct Wait {
     /// Worker that must reach the position before the entries behind the wait entry are processed.
     pub worker: WorkerId,
-    /// Worker that sends into the work ring whose entries `ring` counts. The receiver of this ring is `worker`.
+    /// Sender of the work ring whose entries the field `ring` counts. The receiver of this work
+    /// ring is `worker`.
     pub from: WorkerId,
-    /// Number of entries of the work ring from `from` that `worker` must have processed.
+    /// Number of entries that `worker` must have processed from the work ring of the sender `from`.
     pub ring: u64,
     /// Number of bursts from its own queues that `worker` must have processed.
     pub own: u64,
@@ -116,7 +117,8 @@ pub struct WorkerRings {
     progress: Arc<Progress>,
     /// Number of bursts that the worker has begun to process from its own queues.
     own: u64,
-    /// Progress that is published as soon as the other workers have consumed the output rings up to `pending.outputs`.
+    /// Progress that this worker publishes as soon as the other workers have taken the entries of
+    /// the output rings up to the positions in `pending.outputs`.
     pending: Mark,
     is_pending: bool,
     scratch: Mark,
@@ -137,8 +139,8 @@ impl Mark {
     }
 }
 
-/// State of a wait until all packets that a worker has put into output rings have been transmitted by other
-/// workers. The vectors are reused, so that rounds allocate no memory.
+/// State of a worker's wait for other workers to transmit the packets that the worker has put into
+/// output rings. The vectors are reused, so that rounds allocate no memory.
 #[derive(Default)]
 pub(crate) struct Settling {
     /// For each output ring, the position up to which the receiving worker must have consumed the ring.
@@ -240,8 +242,8 @@ impl WorkerRings {
         }
     }
 
-    /// Begins a wait until the other workers have processed all packets that this worker has handed to them so far. The
-    /// function records the current positions in the output rings.
+    /// Starts a wait that ends when the other workers have processed all packets that this worker
+    /// has handed to them so far. The function records the current positions in the output rings.
     pub(crate) fn settle(&self, settling: &mut Settling) {
         settling.taken = false;
         settling.outputs.clear();
@@ -280,8 +282,9 @@ impl WorkerRings {
         self.own += 1;
     }
 
-    /// Returns whether this worker may immediately process the packets of a received burst that software RSS assigns to
-    /// this worker itself. The worker must not do this while its ring to itself contains earlier packets.
+    /// Returns whether this worker may immediately process the packets of a received burst that
+    /// software RSS assigns to this worker itself. The worker must not process these packets
+    /// immediately while its ring to itself contains earlier packets.
     #[inline]
     #[must_use]
     pub fn self_is_quiet(&self) -> bool {
@@ -338,7 +341,8 @@ impl WorkerRings {
         self.output_inlets[from].pop()
     }
 
-    /// Returns whether entries wait in the rings to this worker, or whether this worker has yet to publish progress.
+    /// Returns whether entries wait in the rings to this worker, or this worker has progress that
+    /// is not published yet.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         self.is_pending

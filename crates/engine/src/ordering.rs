@@ -1,6 +1,6 @@
-//! Reordering guard. The guard reports to the XDP hook, which forwards packets in parallel with the workers, which
-//! frames of a queue have left the engine. The XDP hook takes over a flow only after the flow's earlier packets have
-//! left, so packets of a flow do not overtake each other.
+//! Reordering guard. The XDP hook forwards packets in parallel with the workers. The guard reports
+//! to the hook which frames of a queue have left the engine. The hook takes over a flow only after
+//! the flow's earlier packets have left, so packets of a flow do not overtake each other.
 //!
 //! The bytes in front of each frame contain the frame's number. All packets that a worker has received from a
 //! queue up to a certain time have left the engine when the following conditions hold:
@@ -18,13 +18,15 @@ use port::Queue;
 
 pub(crate) use finishing::Finishing;
 
-/// Receiver of the progress reports of one queue. A report contains a frame number: all frames of the queue up to this
-/// number have left the engine. The worker that owns the queue calls the functions.
+/// Receiver of the progress reports of one queue. A report contains a frame number and states that
+/// all frames of the queue up to this number have left the engine. The worker that owns the queue
+/// calls the functions.
 pub trait CompletionSink: Send {
     /// Returns the frame number in the eight bytes in front of a frame, or `None` if the bytes contain no number.
     fn number(&self, before: [u8; 8]) -> Option<u32>;
 
-    /// Receives a progress report: all frames of the queue with numbers up to `number` have left the engine.
+    /// Receives a progress report, which states that all frames of the queue with numbers up to
+    /// `number` have left the engine.
     fn finish(&self, number: u32);
 }
 
@@ -33,8 +35,9 @@ pub struct Finish {
     to: Box<dyn CompletionSink>,
     /// Number of the last frame received from the queue.
     received: u32,
-    /// Frame number to report when all packets that were handed to other workers or to transmit queues before the
-    /// report was begun have left the engine. `None` if no report is pending.
+    /// Frame number of the pending report, or `None` if no report is pending. The report is sent
+    /// when all packets that were handed to other workers or to transmit queues before the report
+    /// began have left the engine.
     waiting: Option<u32>,
     /// Frame number in the last report, or `None` if there was no report yet.
     told: Option<u32>,
@@ -87,7 +90,7 @@ impl Finish {
 /// grouped by the burst in which they arrived.
 #[derive(Default)]
 pub struct Parked {
-    /// Bursts with waiting frames, oldest first. A burst that is not the first may have no waiting frames
+    /// Bursts with waiting frames, oldest first. Bursts after the first may have no waiting frames
     /// left.
     bursts: VecDeque<Waits>,
     /// Sequence number of the first burst in `bursts`.

@@ -73,11 +73,12 @@ const SLICE: usize = 64;
 /// Maximum time in nanoseconds for which revalidation continues although upcalls are pending. Revalidation gets as much
 /// time as earlier upcalls took, up to this maximum.
 const PACKETS_NS: u64 = 200_000;
-/// Maximum time that a terminating slow path waits for tables that control threads have locked. It needs the tables to
-/// add the last packet counts of the megaflows to the rules.
+/// Maximum time that a terminating slow path waits for tables that control threads have locked. The
+/// slow path needs the tables to add the last packet counts of the megaflows to the rules.
 const LAST_CREDITS: Duration = Duration::from_millis(500);
-/// One in `SAMPLE` megaflows is translated again (looked up in the flow tables) in each revalidation round even if the
-/// tables have not changed, to detect megaflows with wrong actions.
+/// Sampling interval of the check for megaflows with wrong actions. In each revalidation round, one
+/// of `SAMPLE` megaflows is translated again (looked up in the flow tables) even if the tables have
+/// not changed.
 const SAMPLE: u64 = 64;
 /// Idle timeout of megaflows in nanoseconds. A megaflow without packets for this time is removed.
 const IDLE_NS: u64 = 10_000_000_000;
@@ -151,8 +152,9 @@ pub struct SlowPath {
     sweeps: Sweeps,
     /// Time of the last evaluation of the flow limit, in nanoseconds.
     evaluated_ns: u64,
-    /// Time credit of revalidation while upcalls are pending, in nanoseconds: the time that upcalls took minus the time
-    /// that revalidation has taken since then, at least 0.
+    /// Time in nanoseconds for which revalidation may run although upcalls are pending. The value
+    /// is the time that upcalls took minus the time that revalidation has taken since then, and is
+    /// at least 0.
     packets_ns: u64,
     second: u64,
     /// Whether the last removal of expired rules stopped before all expired rules were removed.
@@ -341,7 +343,8 @@ impl SlowPath {
         self.bridges.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns whether the slow path serves `bridge` itself, not another bridge with an equal identifier.
+    /// Returns whether the slow path serves `bridge`. Returns false if the slow path serves another
+    /// bridge with the identifier of `bridge`.
     fn is_served(&self, bridge: &FlowBridge) -> bool {
         let served = self.bridges.lock().unwrap_or_else(PoisonError::into_inner);
         served.get(&bridge.tables.number()).is_some_and(|here| Arc::ptr_eq(&here.tables, &bridge.tables))
@@ -579,8 +582,8 @@ impl SlowPath {
         did
     }
 
-    /// Returns whether any worker's backlog contains as many messages as its ring can hold. While this is so, the slow
-    /// path postpones work that creates more messages.
+    /// Returns whether any worker's backlog contains as many messages as its ring can hold. While a
+    /// backlog is this long, the slow path postpones work that creates more messages.
     fn is_behind(&self) -> bool {
         (0..self.backlog.len()).any(|worker| self.is_worker_behind(worker))
     }

@@ -57,9 +57,10 @@ pub struct PortView {
     /// Peer port of a patch port. The peer receives all packets that this port transmits. `None` if this port
     /// is not a patch port.
     pub patch: Option<PortId>,
-    /// Flag for a port that is down only because its link is down, and `None` for other ports. A worker sets the flag
-    /// when a frame arrives on the port, because the frame shows that the link is up again. The kernel's notification
-    /// may be read later. The port then counts as up until the next snapshot is published.
+    /// Flag that a worker sets when a frame arrives on a port that is down only because its link is
+    /// down. The frame shows that the link is up again, even if the kernel's notification is read
+    /// later. The port then counts as up until the next snapshot is published. `None` if the port
+    /// is up, or is down for another reason.
     pub carrier: Option<Arc<AtomicBool>>,
     /// Ingress stage of the port: its packet filter, or code of a program that embeds the engine. The stage
     /// processes received packets before the port's function.
@@ -84,8 +85,9 @@ impl PortView {
         }
     }
 
-    /// Returns whether packets that arrive on the port are processed, which is so if the port is up or only its link is
-    /// down. If only the link is down, the function sets [`Self::carrier`].
+    /// Returns whether packets that arrive on the port are processed. This is the case if the port
+    /// is up or only its link is down. If only the link is down, the function sets
+    /// [`Self::carrier`].
     #[inline]
     #[must_use]
     pub fn accepts(&self) -> bool {
@@ -96,8 +98,8 @@ impl PortView {
             })
     }
 
-    /// Returns whether packets may be transmitted by the port, which is so if the port is up or its carrier flag is
-    /// set.
+    /// Returns whether packets may be transmitted by the port. This is the case if the port is up
+    /// or its carrier flag is set.
     #[inline]
     #[must_use]
     pub fn transmits(&self) -> bool {
@@ -108,8 +110,8 @@ impl PortView {
 /// Snapshot of all ports. See the module documentation.
 #[derive(Clone, Default)]
 pub struct Forwarding {
-    /// Version number of the snapshot. Each publication increases the number, from which workers detect that
-    /// ports have changed.
+    /// Version number of the snapshot. Each publication increases the number, so that workers
+    /// detect that ports have changed.
     pub version: u64,
     /// State of each port, indexed by the port's index. `None` if the port does not exist.
     pub ports: Vec<Option<PortView>>,

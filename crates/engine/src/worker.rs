@@ -41,8 +41,8 @@ pub type Change = Arc<dyn Fn(&mut dyn Queue) + Send + Sync>;
 pub enum Command {
     /// Adds a queue of a port to the queues that the worker polls.
     Add(OwnedQueue),
-    /// Removes all queues of a port from the worker. The worker sends the queues back as soon as the kernel has taken
-    /// all packets from their transmit rings.
+    /// Removes all queues of a port from the worker. The worker sends the queues back as soon as
+    /// the kernel has taken all packets from the queues' transmit rings.
     Remove(PortId, mpsc::Sender<Vec<OwnedQueue>>),
     /// Calls the function for each of the worker's queues of a port. The queues stay with the worker.
     Change(PortId, Change, mpsc::Sender<()>),
@@ -439,8 +439,8 @@ impl Worker {
         gone
     }
 
-    /// Rebuilds the table of transmit queues, which contains the first queue of each port. Also updates the
-    /// flag whether any queue reports progress.
+    /// Rebuilds the table of transmit queues, which contains the first queue of each port. Also
+    /// updates the flag that states whether any queue reports progress.
     fn index(&mut self) {
         self.finishing.active = self.queues.iter().any(|own| own.finish.is_some());
         self.local.clear();
@@ -605,8 +605,9 @@ fn handed_over(
     relayed + n
 }
 
-/// Returns whether packets of `port` must wait in its receive queues: the port belongs to an OpenFlow bridge, and the
-/// worker has no flow cache because no slow path runs.
+/// Returns whether packets of `port` must wait in the port's receive queues. This is the case if
+/// the port belongs to an OpenFlow bridge and the worker has no flow cache because no slow path
+/// runs.
 fn waits_for_slow_path(forwarding: &Forwarding, port: PortId, context: &WorkerContext) -> bool {
     context.flows.is_none()
         && forwarding.port(port).is_some_and(|view| matches!(view.function, Function::OpenFlow(_)))

@@ -50,8 +50,8 @@ fn rules() -> Vec<Mod> {
     ]
 }
 
-/// Returns the headers of attack packet number `number`. The source address and both L4 ports differ from those of the
-/// access list in one bit each.
+/// Returns the headers of attack packet number `number`. The source address and both L4 ports each
+/// differ in one bit from the address and ports of the access list.
 fn attacks(number: u64) -> Headers {
     let number = scattered(number).to_le_bytes();
     let [address, from, to] = [number[0] % 32, number[1] % 16, number[2] % 16];

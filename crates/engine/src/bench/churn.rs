@@ -1,5 +1,5 @@
-//! Scenarios of full and changing routing tables. The scenarios measure the load time and the memory of a full table,
-//! and how much longer a forwarding worker takes while routes change.
+//! Scenarios of full and changing routing tables. The scenarios measure the load time and the
+//! memory of a full table, and the slowdown of a forwarding worker while routes change.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -23,8 +23,8 @@ use crate::idle::PollMode;
 const RATE: f64 = 102_000.0;
 /// Length of a slice of the measurement. Slices with and without route changes alternate.
 const SLICE: Duration = Duration::from_millis(40);
-/// Time at the beginning of a slice that is not measured. The writer thread may need this time to notice that the slice
-/// has begun.
+/// Duration of the part at the beginning of a slice that is not measured. The writer thread may
+/// need this time to notice that the slice has begun.
 const SETTLING: Duration = Duration::from_millis(4);
 /// Sleep time of the writer thread between two groups of route changes.
 const NAP: Duration = Duration::from_micros(200);

@@ -1,5 +1,6 @@
-//! Quiescing of the workers, which is needed to stop workers or to move a queue to another worker. Quiesced workers
-//! receive no packets and have finished all earlier ones. Arriving packets wait in the kernel's rings during this time.
+//! Quiescing of the workers, which is needed to stop workers or to move a queue to another worker.
+//! Quiesced workers receive no packets and have finished all packets that they received earlier.
+//! Arriving packets wait in the kernel's rings during this time.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -21,9 +22,9 @@ impl Engine {
         (0_u16..).map(WorkerId).take(self.workers.len())
     }
 
-    /// Stops reception on all workers and waits until the workers have finished their packets. Returns `None`
-    /// if all workers have become idle. Returns the index of a worker that is still busy if this takes longer
-    /// than `patience`.
+    /// Stops reception on all workers and waits until the workers have finished their packets.
+    /// Returns `None` if all workers have become idle. If a worker is still busy after `patience`,
+    /// returns the index of this worker.
     ///
     /// Each worker is checked twice. After the first check, no worker receives packets any more, but workers may have
     /// handed packets to other workers in the meantime. The second check waits until each worker is idle again, so

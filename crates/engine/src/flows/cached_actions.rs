@@ -109,11 +109,13 @@ const INDEX_MEMORY: usize = 16 << 20;
 /// forwarded without a megaflow.
 pub(crate) const ACTIONS_MEMORY: usize = 512 << 20;
 
-/// Last part of [`ACTIONS_MEMORY`], in bytes. Only ports that have less than their share of this part may use it. The
-/// actions of one port's megaflows therefore cannot prevent megaflows of other ports.
+/// Reserved part of [`ACTIONS_MEMORY`], in bytes. Only ports that have less than their share of the
+/// reserve may use the reserve. The actions of one port's megaflows therefore cannot prevent
+/// megaflows of other ports.
 const RESERVE: usize = ACTIONS_MEMORY / 4;
 
-/// Index of recently cached actions. A new megaflow shares actions of this index that equal its own.
+/// Index of recently cached actions. A new megaflow whose actions equal actions of this index
+/// shares the actions of the index.
 #[derive(Default)]
 pub(crate) struct CachedActionsIndex {
     by_hash: HashMap<u64, Arc<CachedActions>>,

@@ -15,8 +15,9 @@ pub(crate) struct Finishing {
 }
 
 impl Finishing {
-    /// Begins progress reports, and sends those whose packets have left the engine. The worker calls this function at
-    /// the end of each round, after it has made the kernel process the transmit rings.
+    /// Begins new progress reports, and sends each earlier report whose packets have left the
+    /// engine. The worker calls this function at the end of each round, after it has made the
+    /// kernel process the transmit rings.
     pub(crate) fn run(&mut self, queues: &mut [OwnedQueue], links: &WorkerRings) {
         if self.is_settling {
             self.end(queues, links);

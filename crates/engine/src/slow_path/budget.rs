@@ -65,7 +65,8 @@ struct Port {
     asked: HashMap<u64, u64>,
 }
 
-/// Megaflows, masks and limits of each port for each worker's cache. See the [module](self) documentation.
+/// Megaflows, masks and limits of each port in each worker's cache. See the [module](self)
+/// documentation.
 #[derive(Default)]
 pub(super) struct Budgets {
     ports: HashMap<(usize, PortId), Port>,
@@ -147,8 +148,9 @@ impl Budgets {
                 .is_some_and(|mask| mask.outdone)
     }
 
-    /// Selects the installed masks to replace: masks that have matched far fewer packets than a rejected mask has
-    /// requests. The function is called at regular intervals.
+    /// Selects the installed masks to replace. A mask is selected if the number of packets that it
+    /// has matched is far lower than the number of requests for a rejected mask. The function is
+    /// called at regular intervals.
     pub fn turn(&mut self, every_bit: [u64; 2]) {
         self.outdone = false;
         for port in self.ports.values_mut() {

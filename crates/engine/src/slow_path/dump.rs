@@ -28,9 +28,9 @@ impl FlowTables {
         views
     }
 
-    /// Starts the removal of all megaflows of this bridge from the workers' caches. The slow path calls `done` when the
-    /// removal messages have been sent to the workers. A [`FlowTables::barrier`] that is requested after this completes
-    /// when the workers have removed the megaflows.
+    /// Starts the removal of all megaflows of this bridge from the workers' caches. The slow path
+    /// calls `done` when the removal messages have been sent to the workers. A later
+    /// [`FlowTables::barrier`] completes when the workers have removed the megaflows.
     pub fn purge(&self, done: impl FnOnce() + Send + 'static) {
         self.ask(Asked::Purge(Box::new(done)));
     }

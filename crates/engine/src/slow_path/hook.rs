@@ -104,8 +104,9 @@ impl SlowPath {
         }
     }
 
-    /// Removes a megaflow from the XDP hook. Packets that running programs still match with the megaflow afterwards are
-    /// counted for the rules that the megaflow has at the time of the call.
+    /// Removes a megaflow from the XDP hook. If running programs still match packets with the
+    /// megaflow afterwards, these packets are counted for the rules that the megaflow has at the
+    /// time of the call.
     pub(super) fn unhook(&mut self, id: u32) {
         let (Some(hook), Some(Some(record))) = (&mut self.hook, self.records.get_mut(id as usize)) else {
             return;
@@ -181,7 +182,7 @@ impl SlowPath {
     }
 }
 
-/// Returns by how much the counts `now` exceed `seen`, and then sets `seen` to `now`.
+/// Returns the difference between the counts `now` and `seen`, and then sets `seen` to `now`.
 fn since(now: HookCounts, seen: &mut HookCounts) -> HookCounts {
     let (packets, bytes) = (now.packets.wrapping_sub(seen.packets), now.bytes.wrapping_sub(seen.bytes));
     *seen = now;

@@ -46,7 +46,7 @@ pub trait HookFlows: Send {
     fn has_passed(&self, number: u64) -> bool;
 }
 
-/// The XDP hook as the slow path uses it, with the megaflows that are being removed from the hook.
+/// The slow path's handle of the XDP hook, with the megaflows that are being removed from the hook.
 pub(super) struct Hook {
     pub flows: Box<dyn HookFlows>,
     pub leaving: VecDeque<Leaving>,
@@ -62,8 +62,8 @@ pub(super) struct Part {
     /// time.
     pub judged_ns: u64,
     pub judged: u64,
-    /// Statistics of the megaflow in the hook, summed over all slots that it has used. Packets that matched
-    /// after a removal are not included.
+    /// Statistics of the megaflow in the hook, summed over all slots that the megaflow has used.
+    /// Packets that matched after the megaflow was removed from the hook are not included.
     pub past: HookCounts,
 }
 
@@ -80,14 +80,15 @@ impl Part {
         self.past.bytes
     }
 
-    /// Returns the time of the last packet that matched the megaflow in the XDP hook, in nanoseconds, up to the last
-    /// read of the megaflow's statistics.
+    /// Returns the time in nanoseconds of the last packet that matched the megaflow in the XDP
+    /// hook. Packets after the last read of the megaflow's statistics are not considered.
     pub fn used_ns(&self) -> u64 {
         self.past.used_ns
     }
 }
 
-/// A megaflow that was removed from the XDP hook, with the cached actions whose rules get the final statistics.
+/// A megaflow that was removed from the XDP hook, with the megaflow's cached actions. The final
+/// statistics are added to the rules of these actions.
 pub(super) struct Leaving {
     pub slot: u32,
     /// Number of the grace period after which no program matches the megaflow any more. `None` if the grace

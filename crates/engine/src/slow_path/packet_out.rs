@@ -54,8 +54,8 @@ impl SlowPath {
         }
     }
 
-    /// Returns whether another packet-out can be processed: the slow path must not be stopping, and the ring
-    /// to the first worker, which transmits packet-outs, must have space.
+    /// Returns whether another packet-out can be processed. The slow path must not be stopping, and
+    /// the ring to the first worker, which transmits packet-outs, must have space.
     fn takes_packet_outs(&self) -> bool {
         !self.knobs.stop.load(Ordering::Acquire)
             && self.backlog[0].is_empty()

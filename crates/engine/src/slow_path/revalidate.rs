@@ -183,10 +183,11 @@ impl SlowPath {
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);
     }
 
-    /// Revalidates at most `most` of the first `left` megaflow records of a bridge, beginning with the last one.
-    /// Returns the number of records that are left. The function stops when it has used its time. If upcalls are
-    /// pending, the function stops earlier: after 16 records without a translation, or after a translation when 10 us
-    /// have passed. However, the function may continue for as long as earlier upcalls have taken.
+    /// Revalidates at most `most` of the first `left` megaflow records of a bridge, beginning with
+    /// the last one. Returns the number of records that are left. The function stops when its time
+    /// slice is used up. If upcalls are pending, the function stops earlier: after 16 records
+    /// without a translation, or after a translation when 10 us have passed. However, the function
+    /// may continue for as long as earlier upcalls have taken.
     fn slice(&mut self, bridge: u16, left: usize, most: usize, now: u64) -> usize {
         let begin = monotonic().ns;
         let mut left = left.min(self.sweeps.len(bridge));
@@ -298,8 +299,8 @@ impl SlowPath {
         true
     }
 
-    /// Marks as incomplete the barrier in progress of the bridge with these tables, because a megaflow could not be
-    /// revalidated.
+    /// Marks the barrier that is in progress for the bridge with these tables as incomplete,
+    /// because a megaflow could not be revalidated.
     fn miss_for_barrier(&mut self, tables: &Arc<FlowTables>) {
         let own = self.barriers.iter_mut().find(|barrier| Arc::ptr_eq(&barrier.tables, tables));
         if let Some(barrier) = own.filter(|barrier| barrier.sweep.is_some()) {

@@ -28,8 +28,9 @@ struct Sweep {
     work_ns: u64,
     /// Time that the last complete revalidation round took without pauses, in nanoseconds.
     took_ns: u64,
-    /// Total time that the revalidation of the bridge has used, in nanoseconds. When a bridge gets new records to
-    /// revalidate, the value is raised to that of the bridge with the least time.
+    /// Total time that the revalidation of the bridge has used, in nanoseconds. When a bridge gets
+    /// new records to revalidate, the value is raised to the value of the bridge that has used the
+    /// least time.
     spent_ns: u64,
 }
 
@@ -119,8 +120,8 @@ impl Sweeps {
         Some(bridge)
     }
 
-    /// Returns the number of records that the current round of a bridge has not revalidated yet, and how many
-    /// of them are due.
+    /// Returns the number of records that the current round of a bridge has not revalidated yet,
+    /// and the number of these records that are due.
     pub fn round(&self, bridge: u16, now: u64) -> (usize, usize) {
         self.bridges.get(&bridge).map_or((0, 0), |sweep| (sweep.left, sweep.due(now)))
     }
@@ -132,8 +133,9 @@ impl Sweeps {
         }
     }
 
-    /// Adds `ns` nanoseconds of revalidation to the time that a bridge has used. `is_round` is true if the records were
-    /// revalidated for the current round of the bridge, and false if for a barrier.
+    /// Adds `ns` nanoseconds of revalidation to the time that a bridge has used. `is_round` is true
+    /// if the records were revalidated for the current round of the bridge, and false if the
+    /// records were revalidated for a barrier.
     pub fn charge(&mut self, bridge: u16, ns: u64, is_round: bool) {
         if let Some(sweep) = self.bridges.get_mut(&bridge) {
             sweep.spent_ns += ns.max(1);

@@ -10,7 +10,7 @@ use crate::ordering::{Finish, Parked, Unsent};
 /// Value of `Egress::local` for a port for which this worker has no queue.
 pub const NOT_MINE: u16 = u16::MAX;
 
-/// A queue that a worker owns, with the state that the worker keeps for it.
+/// A queue that a worker owns, with the state that the worker keeps for the queue.
 pub struct OwnedQueue {
     /// Port to which the queue belongs.
     pub port: PortId,
@@ -20,7 +20,8 @@ pub struct OwnedQueue {
     pub queue: Box<dyn Queue>,
     /// Offloads and frame lengths that the queue supports.
     pub capabilities: Capabilities,
-    /// Whether packets were put into the queue since the kernel was last made to process it (kick).
+    /// Whether packets were put into the queue since the last kick (system call that makes the
+    /// kernel process the queue).
     pub touched: bool,
     /// State of software RSS for packets that are received from the queue.
     pub rss: Applied,

@@ -17,8 +17,9 @@ use crate::flows::{CacheCommand, CachedFlow, EXTENDED_WORDS, FlowBridge, WorkerF
 pub struct Flows {
     pub(super) cache: FlowCache<EXTENDED_WORDS, CachedFlow>,
     pub(super) rings: WorkerFlows,
-    /// Flows of which one packet is at the slow path. The key contains the fields that identify a flow. The value
-    /// contains the later packets of the flow, which wait until that packet comes back.
+    /// Flows of which one packet is at the slow path. The key contains the fields that identify a
+    /// flow. The value contains the later packets of the flow, which wait until the slow path
+    /// returns the first packet.
     pub(super) pending: HashMap<FlowKey, Pending>,
     pub(super) waiting: usize,
     /// For each port, the number of packets that wait because an earlier packet of their flow is at the slow

@@ -204,7 +204,7 @@ fn one_by_one<R: Recorder>(
     bell(flows);
 }
 
-/// Wakes the slow path if messages were sent to it since it was last woken.
+/// Wakes the slow path if messages were sent to the slow path since its thread was last woken.
 fn bell(flows: &mut Flows) {
     if std::mem::take(&mut flows.rings_bell) {
         flows.rings.waker.notify_if_sleeping();
@@ -332,9 +332,9 @@ fn tell(flows: &mut Flows, what: CacheCompletion) {
     flows.rings_bell = true;
 }
 
-/// Processes the packets of a flow that waited while an earlier packet was at the slow path, after that packet
-/// has come back. Stops at the first packet that matches no megaflow, which is sent to the slow path. Returns
-/// the number of packets processed.
+/// Processes the packets of a flow that waited while an earlier packet was at the slow path. The
+/// slow path has returned the earlier packet before this call. Stops at the first packet that
+/// matches no megaflow, which is sent to the slow path. Returns the number of packets processed.
 #[cold]
 fn follow(identity: &FlowKey, flows: &mut Flows, context: &mut Context<'_, '_, NoRecord>) -> usize {
     let Some(Pending { ticket, behind: mut waiting }) = flows.pending.remove(identity) else { return 0 };

@@ -1,9 +1,9 @@
 //! Patch ports, which connect two bridges or routers. A packet that is transmitted by a patch port arrives at
 //! the peer port, on the same worker and without a copy.
 //!
-//! At the end of each burst, the function `through` forwards the packets that were sent to patch ports, until no packet
-//! is left. No packet remains here between two bursts. Therefore patch ports need no care for packet order, for
-//! sleeping workers and for draining.
+//! At the end of each burst, the function `through` forwards the packets that were sent to patch
+//! ports, until no packet is left. No packet remains here between two bursts. Therefore the code
+//! for packet order, for sleeping workers and for draining need not consider patch ports.
 //!
 //! Three limits end forwarding loops through patch ports:
 //!
@@ -32,9 +32,9 @@ const PASSES: usize = 2 * port::BURST * HOPS as usize;
 /// the report readable.
 const PASSES_TOLD: usize = 256;
 
-/// Forwards the packets that were sent to patch ports. Repeats this until no packet waits at a patch port. `burst` is
-/// empty before and after the call. `queue` is the index of the worker's queue from which the packets were originally
-/// received.
+/// Forwards the packets that were sent to patch ports. The function continues until no packet waits
+/// at a patch port. `burst` is empty before and after the call. `queue` is the index of the
+/// worker's queue from which the packets were originally received.
 #[allow(clippy::too_many_arguments, reason = "the worker's parts, borrowed apart")]
 #[cold]
 pub(crate) fn through<R: Recorder>(

@@ -25,8 +25,8 @@ pub(crate) struct Source<'w> {
     pub(crate) queue: Option<usize>,
     /// Whether another worker has already run the port's ingress stage on the burst.
     pub(crate) seen: bool,
-    /// Index of the worker's queue from which the packets of the burst were originally received. Unlike `queue`, the
-    /// index is also present if the packets came here through a patch port.
+    /// Index of the worker's queue from which the packets of the burst were originally received.
+    /// Unlike `queue`, the index is also present if the packets arrived through a patch port.
     pub(crate) origin: Option<usize>,
     /// The worker's QSBR reader (quiescent-state-based reclamation), which is needed for table lookups.
     pub(crate) reader: &'w Reader,

@@ -65,9 +65,10 @@ fn decide<R: Recorder>(router: &Router, interface: u16, context: &mut Context<'_
     }
 }
 
-/// Parses the headers that routing needs. For a plain packet (`router::fast_path`), this is only the destination
-/// address. For any other packet, the flow key is extracted. For packets that must not be routed, already sets
-/// the decision (for example drop or punt), so that no route is looked up.
+/// Parses the headers that routing needs. For a plain packet (`router::fast_path`), this is only
+/// the destination address. For any other packet, the flow key is extracted. For packets that must
+/// not be routed, the function also sets the decision (for example drop or punt), so that no route
+/// is looked up.
 fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, context: &mut WorkerContext) {
     if router.mirrored.has_vlans() {
         read_from::<true>(port, router, interface, burst, context);

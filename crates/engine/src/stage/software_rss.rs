@@ -17,7 +17,8 @@ use crate::state::RSS_BUCKETS;
 /// table adopts the change one bucket after the other.
 pub struct Applied {
     table: Box<[WorkerId; RSS_BUCKETS]>,
-    /// The table of the forwarding snapshot that this table equals. `None` while the tables differ.
+    /// Table of the forwarding snapshot to which the table in effect is equal. `None` while the two
+    /// tables differ.
     reached: Option<Arc<[WorkerId; RSS_BUCKETS]>>,
     /// Whether other workers may still hold packets of the queue, or packets of the queue may wait for other
     /// workers.
@@ -86,10 +87,10 @@ pub(crate) fn step(key: &FlowKey, worker: WorkerId) -> Step {
     Step::SoftwareRss { bucket: u16::try_from(bucket).unwrap_or(0), worker }
 }
 
-/// Hands each packet whose bucket belongs to another worker to that worker. The other packets stay in `burst`,
-/// in order. If the port does not use software RSS, all buckets are moved back to the worker that owns the
-/// queue, which also keeps the packet order. `seen` is true if the port has an ingress stage, which has already
-/// run.
+/// Hands each packet whose bucket belongs to another worker to that worker. The other packets stay
+/// in `burst`, in order. If the port does not use software RSS, all buckets are moved back to the
+/// worker that owns the queue. This move also keeps the packet order. `seen` is true if the port
+/// has an ingress stage, which has already run.
 #[allow(clippy::too_many_arguments, reason = "the worker's parts, borrowed apart")]
 pub fn run<R: Recorder>(
     port: PortId,

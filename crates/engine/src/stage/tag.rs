@@ -50,7 +50,8 @@ pub fn strip_priority(packet: &mut Packet, memory: &FrameMemory) -> bool {
     strip_priority_at(packet, memory, ADDRESSES)
 }
 
-/// Removes all priority tags that follow the outer tag of a frame, if it has one. Returns whether the frame changed.
+/// Removes all priority tags that follow the outer tag of a frame, if the frame has an outer tag.
+/// Returns whether the frame changed.
 #[inline]
 pub fn strip_inner_priority(packet: &mut Packet, memory: &FrameMemory) -> bool {
     let is_tagged =
