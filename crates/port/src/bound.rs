@@ -9,9 +9,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::sys;
 
-/// Opens a non-blocking UDP socket bound to `address` and `port`. Other sockets may be bound to this address
-/// and port at the same time (`SO_REUSEADDR`), because two daemons do so during a hand-over. If `device` is
-/// given, the socket receives only datagrams that arrive on this device.
+/// Opens a non-blocking UDP socket bound to `address` and `port`. Other sockets may be bound to
+/// this address and port at the same time (`SO_REUSEADDR`), because two daemons bind the address
+/// and port during a hand-over. If `device` is given, the socket receives only datagrams that
+/// arrive on this device.
 ///
 /// An IPv6 address may be bound while its duplicate address detection is in progress (RFC 4862, section 5.4).
 /// An IPv6 socket receives only IPv6 datagrams.
@@ -80,9 +81,9 @@ fn sender(address: &[u8; 128]) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// Returns the index of the arrival interface from the ancillary data of a datagram, or `None` if the data does
-/// not contain it. `struct in_pktinfo` begins with the index, and `struct in6_pktinfo` ends with it (ip(7),
-/// ipv6(7)).
+/// Returns the index of the arrival interface from the ancillary data of a datagram, or `None` if
+/// the data does not contain the index. The index is the first field of `struct in_pktinfo` and the
+/// last field of `struct in6_pktinfo` (ip(7), ipv6(7)).
 fn device(mut control: &[u8]) -> Option<u32> {
     const HEADER: usize = 16;
     loop {

@@ -45,7 +45,8 @@ const IFF_LOWER_UP: u32 = 0x1_0000;
 pub enum XdpAttached {
     /// The program is attached in driver mode.
     Native,
-    /// The program is attached in generic mode: it runs in the network stack, after the allocation of an skb.
+    /// The program is attached in generic mode and runs in the network stack, after the allocation
+    /// of an skb.
     Generic,
     /// The program is attached in hardware mode, or several programs are attached in different modes.
     Other,
@@ -149,7 +150,8 @@ const LISTING_TIME: Duration = Duration::from_millis(300);
 /// Returns all devices of the calling thread's namespace.
 ///
 /// # Errors
-/// [`LinkError`] if the kernel refuses the request, or with `EAGAIN` if changes interrupted every attempt.
+/// [`LinkError`] if the kernel refuses the request. The error number is `EAGAIN` if changes
+/// interrupted every attempt.
 #[allow(clippy::disallowed_methods, reason = "for control threads")]
 pub fn list() -> Result<Vec<LinkInfo>, LinkError> {
     let list = || {

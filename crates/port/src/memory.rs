@@ -31,7 +31,8 @@ pub enum HugePages {
     /// Uses reserved 2 MiB pages if enough are available, otherwise transparent huge pages, and otherwise
     /// normal pages. With normal pages, [`FrameMemory::warning`] contains a warning.
     Try,
-    /// Uses reserved 2 MiB pages. The creation of the memory fails if not enough are available.
+    /// Uses reserved 2 MiB pages. The creation of the memory fails if too few reserved pages are
+    /// available.
     Require,
     /// Uses normal pages. The kernel may still use huge pages if the administrator has enabled transparent
     /// huge pages for shared memory.
@@ -73,11 +74,11 @@ pub enum MemoryError {
     /// AF_XDP does not support the requested frame size. The field is the size in bytes.
     #[error("frame memory: frame_size {0} is not supported; use 2048 or 4096")]
     FrameSize(u32),
-    /// The requested number of frames is out of range, or the memory would exceed the address space. The
-    /// field is the number.
+    /// The requested number of frames is out of range, or the memory would exceed the address
+    /// space. The field is the requested number of frames.
     #[error("frame memory: {0} frames cannot be mapped; choose between 64 and 16777216")]
     Frames(u32),
-    /// Reserved huge pages are required by the policy, but not enough are available.
+    /// The policy requires reserved huge pages, but too few reserved huge pages are available.
     #[error(
         "frame memory: {need} huge pages of 2 MiB are required and could not be had ({source}); run `sysctl vm.nr_hugepages={reserve}` or set huge_pages = \"try\""
     )]

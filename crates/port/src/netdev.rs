@@ -106,9 +106,10 @@ fn ask(socket: &mut Netlink, family: u16, ifindex: u32) -> Result<Option<u64>, N
     Ok(answer.iter().filter_map(features).find(|device| device.0 == ifindex).map(|device| device.1))
 }
 
-/// Returns whether an AF_XDP socket is bound to a receive queue of a device in the calling thread's namespace.
-/// The queue counts as bound until the kernel has released a closed socket. The result is false before Linux
-/// 6.15, because the kernel does not report the sockets, and for a device that is administratively down.
+/// Returns whether an AF_XDP socket is bound to a receive queue of a device in the calling thread's
+/// namespace. The queue counts as bound until the kernel has released a closed socket. The result
+/// is false before Linux 6.15, because the kernel does not report the sockets. The result is also
+/// false for a device that is administratively down.
 ///
 /// # Errors
 /// [`NetlinkError`] if the kernel refuses the request or there is no such queue.

@@ -27,7 +27,7 @@ pub const NLM_F_REPLACE: u16 = 0x100;
 pub const NLM_F_EXCL: u16 = 0x200;
 /// Request flag `NLM_F_CREATE`, which creates an object that does not exist.
 pub const NLM_F_CREATE: u16 = 0x400;
-/// Request flag `NLM_F_APPEND`, which adds an object behind the existing ones.
+/// Request flag `NLM_F_APPEND`, which adds an object behind the existing objects.
 pub const NLM_F_APPEND: u16 = 0x800;
 const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;

@@ -72,8 +72,8 @@ impl Netns {
     }
 }
 
-/// Runs `work` inside the namespace at `path`, on a separate thread, and returns its result. If `work`
-/// panics, the panic continues in the caller.
+/// Runs `work` inside the namespace at `path`, on a separate thread, and returns the result of
+/// `work`. If `work` panics, the panic continues in the caller.
 ///
 /// # Errors
 /// [`NetnsError`] if the namespace cannot be entered. In this case, `work` has not run.

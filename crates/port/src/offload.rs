@@ -1,10 +1,10 @@
-//! Performs in software the offloads that an output queue does not support: checksums, segmentation, and copies
-//! of packets that consist of too many frames into fewer frames.
+//! Performs in software the offloads that an output queue does not support. The offloads are
+//! checksums, segmentation, and the copying of packets with too many frames into fewer frames.
 //!
 //! The transmit stage checks each packet with [`needs_completion`] (two comparisons), and calls
-//! [`complete_packet`] for the few packets that need it. All offsets come from peers, so each offset is
-//! checked against the packet. A packet with contradictory offsets is dropped with the reason
-//! [`DropReason::RxBadOffload`].
+//! [`complete_packet`] for the few packets that need completion. All offsets come from peers, so
+//! each offset is checked against the packet. A packet with contradictory offsets is dropped with
+//! the reason [`DropReason::RxBadOffload`].
 
 mod checksum;
 mod mark;
@@ -42,9 +42,9 @@ fn takes(packet: &Packet, memory: &FrameMemory, caps: &Capabilities) -> bool {
     segmentation && (caps.partial_checksum || !packet.flags().contains(Flags::PARTIAL_CHECKSUM))
 }
 
-/// Converts a packet into packets that a queue with the capabilities `caps` accepts. Segmentation turns one
-/// packet into several. The function calls `emit` with each resulting packet in order, as soon as it is
-/// ready.
+/// Converts a packet into packets that a queue with the capabilities `caps` accepts. Segmentation
+/// turns one packet into several. The function calls `emit` with each resulting packet in order, as
+/// soon as this packet is ready.
 ///
 /// # Errors
 /// The drop reason if the packet could not be converted. The packet's frames have been returned to the pool.

@@ -153,8 +153,8 @@ const _: () = assert!(MAX_FRAMES <= 1 << FRAME_BITS);
 
 const _: () = assert!(size_of::<Packet>() == 16);
 
-/// Packs the index, the data offset and the data length of a chain's next frame into a link word. The index is
-/// stored plus 1. A word of 0 marks the end of the chain.
+/// Packs the index, the data offset and the data length of a chain's next frame into a link word.
+/// The word contains the index plus 1, so a word of 0 marks the end of the chain.
 #[inline]
 fn pack(frame: u32, offset: u16, len: u16) -> u64 {
     (u64::from(frame) + 1) << 32 | u64::from(offset) << 16 | u64::from(len)
@@ -230,7 +230,8 @@ impl Packet {
         fits
     }
 
-    /// Divides the chain into packets of one frame each, and calls `each` with each of them, first to last.
+    /// Divides the chain into packets of one frame each, and calls `each` with each of these
+    /// packets, from first to last.
     pub(crate) fn dismantle(self, memory: &FrameMemory, mut each: impl FnMut(Self)) {
         let mut rest = Some(self);
         while let Some(packet) = rest {
@@ -460,7 +461,8 @@ impl Packet {
         }
     }
 
-    /// Copies the first bytes of the packet to `out`, as many as fit. Returns the number of bytes copied.
+    /// Copies bytes from the start of the packet to `out`, until `out` is full or the packet ends.
+    /// Returns the number of bytes copied.
     pub fn copy_to(&self, memory: &FrameMemory, out: &mut [u8]) -> usize {
         let mut at = 0;
         for bytes in self.parts(memory) {
@@ -500,8 +502,8 @@ impl Packet {
         true
     }
 
-    /// Sets the length of a packet of one frame in bytes. Returns false and changes nothing if the packet
-    /// would exceed its frame, or if it is a chain of frames.
+    /// Sets the length of a packet of one frame in bytes. Returns false and changes nothing if the
+    /// packet would exceed its frame, or if the packet is a chain of frames.
     #[must_use]
     pub fn set_len(&mut self, memory: &FrameMemory, len: u16) -> bool {
         if self.segments != 1 || u32::from(self.offset) + u32::from(len) > memory.frame_size() {

@@ -1,5 +1,6 @@
-//! Capture files. The module contains a reader for pcap and pcapng files, a writer for pcapng files (with a
-//! comment per packet) or classic pcap files, and a port that replays one file and records into another.
+//! Capture files. The module contains a reader for pcap and pcapng files, a writer for pcapng files
+//! (with a comment per packet) or classic pcap files, and a port that replays one file and records
+//! packets into another file.
 //!
 //! The reader accepts untrusted files. The reader checks lengths before it allocates memory. A truncated file
 //! results in an error that contains the position in the file.

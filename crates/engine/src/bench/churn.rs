@@ -38,12 +38,12 @@ const BURSTS: usize = 4 << 20;
 /// Time and memory for loading a full routing table.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Number of loaded routes: IPv4, IPv6.
+    /// Number of loaded IPv4 routes and number of loaded IPv6 routes.
     pub routes: [usize; 2],
-    /// Time to load the routes in seconds: IPv4, IPv6. The routes are added one by one, like routes that the
-    /// kernel announces.
+    /// Time to load the IPv4 routes and time to load the IPv6 routes, in seconds. The routes are
+    /// added one by one, like routes that the kernel announces.
     pub seconds: [f64; 2],
-    /// Memory of the lookup tries in bytes: IPv4, IPv6.
+    /// Memory of the IPv4 lookup trie and memory of the IPv6 lookup trie, in bytes.
     pub tries: [usize; 2],
     /// Growth of the process's resident memory while the routes were loaded, in bytes. The growth includes the
     /// lookup tries, the next-hop sets and the stored prefixes.
@@ -66,7 +66,8 @@ pub struct Churn {
     /// Median and 99th percentile of the duration of a worker's round, in nanoseconds, over the parts of the
     /// measurement in which no route changed. A round processes one burst of each of the two ports.
     pub quiet: [f64; 2],
-    /// Duration of a worker's round in slices with route changes, in nanoseconds: median, 99th percentile.
+    /// Median and 99th percentile of the duration of a worker's round in slices with route changes,
+    /// in nanoseconds.
     pub churning: [f64; 2],
 }
 
@@ -222,9 +223,9 @@ struct Written {
     seconds: f64,
 }
 
-/// Changes routes while `orders` requests it. Half of the changes replace the next hop of a prefix of the table. The
-/// other half adds and removes longer prefixes within a prefix of the table. Therefore every packet has a route at any
-/// time.
+/// Changes routes while `orders` requests changes. Half of the changes replace the next hop of a
+/// prefix of the table. The other half adds and removes longer prefixes within a prefix of the
+/// table. Therefore every packet has a route at any time.
 fn change(mut tables: RoutesOf, table: &[Route], orders: &Orders) -> Written {
     let mut written = Written::default();
     let mut random = Random::default();

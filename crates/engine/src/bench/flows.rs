@@ -25,8 +25,8 @@ pub(super) struct FlowLoad {
     pub each: u32,
     /// Number of distinct megaflow masks, from 1 to 31.
     pub masks: u32,
-    /// Whether the exact-match cache is enabled. If so, every packet that misses the exact-match cache adds an entry to
-    /// it.
+    /// Whether the exact-match cache is enabled. If so, every packet that misses the exact-match
+    /// cache adds an entry.
     pub exact: bool,
 }
 

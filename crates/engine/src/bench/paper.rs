@@ -145,8 +145,8 @@ fn connections(
     Ok(Row { name: row, figures })
 }
 
-/// Measures the classifier without optimizations, with each optimization alone, and with all of them (table 1 of the
-/// paper).
+/// Measures the classifier without optimizations, with each optimization alone, and with all
+/// optimizations (table 1 of the paper).
 pub(super) fn table1(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let rows = [
         ("megaflows off", all(), false),
@@ -172,9 +172,9 @@ pub(super) fn table2(name: &'static str, options: &Options) -> Result<Figures, B
     Ok(Figures { scenario: name, rows: rows.into_iter().collect::<Result<_, _>>()? })
 }
 
-/// Measures frames whose headers are never written, like those of DPDK's `net_null`. All frames of a port therefore
-/// belong to one flow. An additional rule with a lower priority than the paper's rules sends this flow to the other
-/// port.
+/// Measures frames whose headers are never written, like the frames of DPDK's `net_null`. All
+/// frames of a port therefore belong to one flow. An additional rule with a lower priority than the
+/// paper's rules sends this flow to the other port.
 pub(super) fn null(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let mut switch = Switch::new(name, 2, FLOWS)?;
     switch.modify(&rules());

@@ -17,8 +17,8 @@ use crate::bench::generator::Destinations;
 const DESTINATIONS: usize = 1 << 20;
 /// Number of next hops that the routes of a full table use.
 pub const NEXT_HOPS: u8 = 64;
-/// Interface index (of the kernel) that all next hops have. No port of the benchmark is a kernel device, so the index
-/// is arbitrary.
+/// Kernel interface index of all next hops. No port of the benchmark is a kernel device, so the
+/// index is arbitrary.
 const DEVICE: u32 = 7;
 /// Size of the lookup trie of each address family, in words.
 const WORDS: usize = 1 << 22;
@@ -32,7 +32,7 @@ pub type Route = (IpAddr, u8);
 /// Parses a text with one prefix per line.
 ///
 /// # Errors
-/// For the first line that is not a prefix, its line number and its text.
+/// The line number and the text of the first line that is not a prefix.
 pub fn parse(text: &str) -> Result<Vec<Route>, (usize, String)> {
     let line = |(number, line): (usize, &str)| {
         let route = line.trim().split_once('/').and_then(|(address, length)| {
