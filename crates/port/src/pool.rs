@@ -110,8 +110,8 @@ impl Depot {
         self.generation
     }
 
-    /// Puts frames of a closed zero-copy socket into quarantine until the kernel has released them. If it
-    /// cannot be checked whether the kernel has released them, the frames become free after `time`. See
+    /// Puts frames of a closed zero-copy socket into quarantine until the kernel has released them.
+    /// If this release cannot be checked, the frames become free after `time`. See
     /// [`crate::quarantine`].
     pub fn quarantine(&self, frames: Vec<u32>, place: Option<Place>, time: Duration) {
         self.quarantine.hold(frames, place, now() + time);
@@ -144,7 +144,8 @@ impl Depot {
         self.quarantine.list(now())
     }
 
-    /// Returns the number of quarantined frames that the kernel has kept for longer than it should need.
+    /// Returns the number of quarantined frames that the kernel has kept for longer than the
+    /// release of frames should take.
     #[must_use]
     pub fn overdue(&self) -> usize {
         self.quarantine.overdue(now())
@@ -217,7 +218,8 @@ impl FramePool {
         &self.memory
     }
 
-    /// Returns the number of free frames in this pool, without those of the [`Depot`] that all pools share.
+    /// Returns the number of free frames in this pool, without the free frames of the [`Depot`]
+    /// that all pools share.
     #[must_use]
     pub fn len(&self) -> usize {
         self.free.len()

@@ -52,8 +52,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Applies one step to a packet and to the vector that models it. The contents of new bytes in a packet are
-/// undefined, so they are copied from the packet to the vector.
+/// Applies one step to a packet and to the vector that models it. The contents of new bytes in a
+/// packet are undefined, so these bytes are copied from the packet to the vector.
 fn apply(step: Step, packets: &mut Vec<(Packet, Vec<u8>)>, pool: &mut FramePool) {
     let memory = pool.memory_arc();
     match step {

@@ -1,5 +1,5 @@
-//! Quarantine for the frames of closed zero-copy sockets. The frames are held back until the kernel has
-//! released them.
+//! Quarantine for the frames of closed zero-copy sockets. The frames are not reused until the
+//! kernel has released them.
 //!
 //! In copy mode, the kernel does not write to the frames of a socket after the socket is closed. In zero-copy
 //! mode, closing the socket only schedules `xp_release_deferred`, which takes RTNL and then makes the driver
@@ -98,7 +98,7 @@ struct Held {
 pub struct HeldFrames {
     /// Indices of the quarantined frames.
     pub frames: Vec<u32>,
-    /// Queue to which the frames' socket was bound, or `None` if it is not known.
+    /// Queue to which the frames' socket was bound, or `None` if the queue is not known.
     pub place: Option<Place>,
     /// Remaining time after which the frames become free if the queue cannot be checked.
     pub left: Duration,
@@ -140,7 +140,8 @@ impl Quarantine {
         })
     }
 
-    /// Returns the number of quarantined frames that the kernel has kept for longer than it should need.
+    /// Returns the number of quarantined frames that the kernel has kept for longer than the
+    /// release of frames should take.
     pub fn overdue(&self, now: Instant) -> usize {
         self.held().iter().filter(|held| now >= held.until).map(|held| held.frames.len()).sum()
     }

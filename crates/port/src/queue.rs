@@ -92,7 +92,8 @@ pub enum Exported {
     Closed,
 }
 
-/// One queue of a port. Each queue belongs to one worker, and only this worker calls its functions.
+/// One queue of a port. Each queue belongs to one worker, and only this worker calls the functions
+/// of the queue.
 ///
 /// Implementations: AF_XDP, TAP, pcap, memory ring, null, and the generators of the benchmarks.
 pub trait Queue: Send {
@@ -100,10 +101,10 @@ pub trait Queue: Send {
     /// packets appended. The function never blocks.
     fn receive(&mut self, pool: &mut FramePool, out: &mut Batch) -> usize;
 
-    /// Moves packets from the front of `batch` into the transmit ring until the ring is full. Returns the
-    /// number of packets moved. The caller drops the packets that remain in `batch`. Frames are returned to
-    /// `pool` when their transmission is complete. The function makes no system call. The caller then calls
-    /// [`Self::kick`].
+    /// Moves packets from the front of `batch` into the transmit ring until the ring is full.
+    /// Returns the number of packets moved. The caller drops the packets that remain in `batch`.
+    /// Frames are returned to `pool` when their transmission is complete. The function makes no
+    /// system call. The caller must then call [`Self::kick`].
     fn transmit(&mut self, pool: &mut FramePool, batch: &mut Batch) -> usize;
 
     /// Makes the kernel process the transmit and fill rings, if the kernel has requested this. The worker

@@ -12,7 +12,7 @@ pub(crate) fn check(code: c_int) -> io::Result<c_int> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code) }
 }
 
-/// Returns the error number (errno) of an I/O error, or 0 if the error has none.
+/// Returns the error number (errno) of an I/O error, or 0 if the error has no error number.
 pub(crate) fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(0)
 }

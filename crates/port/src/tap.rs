@@ -1,6 +1,6 @@
-//! TAP devices. A TAP is an Ethernet port whose other side is a kernel interface, in this namespace or in
-//! another one. Ports of the kinds `tap` and `internal` are TAPs. An `internal` port is the interface of a
-//! bridge or router itself.
+//! TAP devices. A TAP is an Ethernet port whose other side is a kernel interface, in this namespace
+//! or in another namespace. Ports of the kinds `tap` and `internal` are TAPs. An `internal` port is
+//! the interface of a bridge or router itself.
 //!
 //! Each queue of the port is one file descriptor of a multi-queue TAP, with a virtio header in front of each
 //! frame. In both directions, the sender leaves checksums and segmentation to the receiver. Therefore a TCP

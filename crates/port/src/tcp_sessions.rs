@@ -104,7 +104,8 @@ mod tests {
         }
     }
 
-    /// Any host can connect from the port of BGP to a service of this host.
+    /// Checks that connections from the BGP port of another host to a service of this host are not
+    /// returned as sessions. Any host can open such connections.
     #[test]
     fn connections_from_the_port_to_another_service_are_no_sessions() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
@@ -118,7 +119,8 @@ mod tests {
         }
     }
 
-    /// A query after a truncated query returns only its own sessions.
+    /// Checks that a query returns only the sessions of this query, even if the previous query was
+    /// truncated.
     #[test]
     fn at_most_the_given_number_of_sessions_of_each_end_is_returned() {
         let listener = std::net::TcpListener::bind("[::1]:0").unwrap();

@@ -23,7 +23,8 @@ const REQUEST: usize = 56;
 pub enum User {
     /// The socket belongs to this user of this host. The field is the user ID.
     Local(u32),
-    /// The socket belongs to this host but was closed. The kernel does not report its user any more.
+    /// The socket belongs to this host but was closed. The kernel does not report the user of a
+    /// closed socket.
     Gone,
     /// The socket is not in this namespace. The socket is on another machine or in another namespace.
     Elsewhere,

@@ -171,8 +171,8 @@ pub struct Veth {
 /// them up.
 ///
 /// # Errors
-/// [`VethError`] if the pair cannot be created, adopted or configured. A pair that this call has created is
-/// removed again, and so is a pair whose creation was interrupted.
+/// [`VethError`] if the pair cannot be created, adopted or configured. A pair that this call has
+/// created is removed again. A pair whose creation was interrupted is also removed.
 pub fn ensure(config: &VethConfig) -> Result<Veth, VethError> {
     let adopted = match link::find(&config.name) {
         Ok(found) if found.alias.as_deref() == Some(&config.alias()) => true,

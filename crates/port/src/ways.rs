@@ -17,8 +17,9 @@ const RTA_MULTIPATH: u16 = 9;
 const RTMSG: usize = 12;
 const NEXT_HOP: usize = 8;
 
-/// Returns the interface indices of the output devices of the route to an address, in the calling thread's
-/// network namespace. If the route has several next hops, the result contains the devices of all of them.
+/// Returns the interface indices of the output devices of the route to an address, in the calling
+/// thread's network namespace. If the route has several next hops, the result contains the devices
+/// of all next hops.
 ///
 /// # Errors
 /// [`NetlinkError`] if the kernel refuses the request, for example because there is no route to the address.

@@ -1,5 +1,5 @@
-//! The two system calls that an AF_XDP queue makes on the data path. At most one of them is made per burst
-//! and queue, except that transmission may repeat its call.
+//! The two system calls that an AF_XDP queue makes on the data path. A queue makes at most one of
+//! these calls per burst, but may repeat the call for transmission.
 #![allow(unsafe_code, reason = "system calls without arguments that point to memory")]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -7,10 +7,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// A system call of an AF_XDP socket, with the rings that the kernel processes during the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    /// `sendto`: the kernel processes the transmit ring.
+    /// The system call `sendto`, which makes the kernel process the transmit ring.
     Send,
-    /// `recvfrom`: the kernel processes the fill ring, and also the device's receive queue if busy polling is
-    /// enabled.
+    /// The system call `recvfrom`, which makes the kernel process the fill ring, and also the
+    /// device's receive queue if busy polling is enabled.
     Receive,
 }
 

@@ -1,10 +1,11 @@
 //! State of a bound AF_XDP socket for a successor process. The module `queue` exports and imports the state.
 //!
-//! The predecessor stops its worker between two bursts. The predecessor then passes the socket, the geometry of
-//! the rings and the list of frames that the kernel holds. The successor maps the rings again. The indices of
-//! the rings are in shared memory, so the successor continues with the next entry, and the kernel is not
-//! involved. Frames that are neither in the kernel nor in a packet of the predecessor are free
-//! ([`free_frames`]). Therefore no frame is lost, whatever pool it belonged to, and no frame is used twice.
+//! The predecessor stops its worker between two bursts. The predecessor then passes the socket, the
+//! geometry of the rings and the list of frames that the kernel holds. The successor maps the rings
+//! again. The indices of the rings are in shared memory, so the successor continues with the next
+//! entry, and the kernel is not involved. Frames that are neither in the kernel nor in a packet of
+//! the predecessor are free ([`free_frames`]). Therefore no frame is lost, regardless of the pool
+//! to which the frame belonged, and no frame is used twice.
 
 use std::os::fd::OwnedFd;
 
@@ -19,7 +20,7 @@ pub struct AfXdpHandOver {
     pub fd: OwnedFd,
     /// Configuration with which the predecessor opened the queue.
     pub config: AfXdpConfig,
-    /// Interface index of the device, or 0 if it is not known.
+    /// Interface index of the device, or 0 if the index is not known.
     pub ifindex: u32,
     /// Whether the socket is bound in zero-copy mode (true) or in copy mode (false).
     pub zero_copy: bool,
@@ -33,8 +34,9 @@ pub struct AfXdpHandOver {
     pub frames: Vec<u32>,
 }
 
-/// Returns the frames that are free after a hand-over: all frames of the memory that no list in `taken` contains. The
-/// memory has `frames` frames. The successor passes the result to [`crate::Depot::with_free`].
+/// Returns the frames that are free after a hand-over. These are all frames of the memory that no
+/// list in `taken` contains. The memory has `frames` frames. The successor passes the result to
+/// [`crate::Depot::with_free`].
 pub fn free_frames<'a>(frames: u32, taken: impl IntoIterator<Item = &'a [u32]>) -> impl Iterator<Item = u32> {
     let mut set = OwnedFrames::new(frames);
     for list in taken {

@@ -63,7 +63,7 @@ impl OwnedFrames {
         })
     }
 
-    /// Removes all frames from the set, and calls `each` with each of them.
+    /// Removes all frames from the set, and calls `each` with each removed frame.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(u32)) {
         for frame in self.iter() {
             each(frame);

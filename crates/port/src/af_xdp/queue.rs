@@ -1,8 +1,8 @@
 //! The [`Queue`] implementation for an AF_XDP socket.
 //!
-//! In copy mode, the kernel transmits only during a system call, so each burst with packets to transmit makes
-//! a `sendto` call. Reception makes no system call. If the driver supports wake-up requests, the queue makes
-//! a system call only when the driver requests it.
+//! In copy mode, the kernel transmits only during a system call, so each burst with packets to
+//! transmit makes a `sendto` call. Reception makes no system call. If the driver supports wake-up
+//! requests, the queue makes a system call only when the driver requests a wake-up.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -37,8 +37,9 @@ pub struct AfXdpCounters {
     pub busy: u64,
     /// Number of system calls that failed because the device was down.
     pub down: u64,
-    /// Number of invalid descriptors and completions that the kernel returned: the address belongs to no frame that the
-    /// kernel holds, or the data exceeds the frame. The number is 0 if the kernel works correctly.
+    /// Number of invalid descriptors and completions that the kernel returned. A descriptor or
+    /// completion is invalid if the address belongs to no frame that the kernel holds, or the data
+    /// exceeds the frame. The number is 0 if the kernel works correctly.
     pub strange: u64,
     /// Number of packets that the socket cannot transmit, because they are shorter than an Ethernet header or consist
     /// of more segments than the socket supports. The engine does not send such packets.
@@ -54,7 +55,7 @@ pub struct AfXdpQueue {
     pub(super) zero_copy: bool,
     pub(super) multi_buffer: bool,
     pub(super) mtu: u32,
-    /// Interface index of the device, or 0 if it is not known.
+    /// Interface index of the device, or 0 if the index is not known.
     pub(super) ifindex: u32,
     pub(super) reasons: Vec<String>,
     state: QueueState,

@@ -244,13 +244,14 @@ impl<T: Copy> Consumer<T> {
         self.tail
     }
 
-    /// Returns the `i`-th of the entries that can be read, without releasing it.
+    /// Returns the `i`-th of the entries that can be read, without releasing the entry.
     #[inline]
     pub(crate) fn peek(&self, i: u32) -> T {
         self.shared.read(self.tail.wrapping_add(i))
     }
 
-    /// Releases the first `n` entries that can be read, so that the kernel can use them again.
+    /// Releases the first `n` entries that can be read, so that the kernel can use these entries
+    /// again.
     #[inline]
     pub(crate) fn release(&mut self, n: u32) {
         if n > 0 {

@@ -34,8 +34,9 @@ pub(crate) struct Rings {
     pub(crate) share: Option<MemoryShare>,
     /// Maximum number of descriptors that one transmitted packet may have.
     pub(crate) max_segments: u16,
-    /// Number of invalid descriptors and completions that the kernel returned: the address belongs to no frame that the
-    /// kernel holds, or the data exceeds the frame.
+    /// Number of invalid descriptors and completions that the kernel returned. A descriptor or
+    /// completion is invalid if the address belongs to no frame that the kernel holds, or the data
+    /// exceeds the frame.
     pub(crate) strange: u64,
     /// Number of packets that this socket cannot transmit, because they have too many segments or are shorter
     /// than an Ethernet header.
@@ -51,8 +52,9 @@ enum Chain {
 }
 
 impl Rings {
-    /// Unmaps the rings and returns the frames that belonged to them. Each mapping keeps the socket alive like a file
-    /// descriptor, so the kernel may receive into the frames until the rings are unmapped.
+    /// Unmaps the rings and returns the frames that belonged to the rings. Each mapping keeps the
+    /// socket alive like a file descriptor, so the kernel may receive into the frames until the
+    /// rings are unmapped.
     pub(crate) fn unmap(self) -> OwnedFrames {
         self.owned
     }

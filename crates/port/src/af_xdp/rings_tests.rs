@@ -17,7 +17,7 @@ use crate::queue::Batch;
 const RING: u32 = 16;
 const FRAMES: u32 = 128;
 
-/// The simulated kernel: its view of the rings, and the frames that it holds internally.
+/// A simulated kernel, with the kernel's view of the rings and the frames inside the kernel.
 struct Kernel {
     fill: Consumer<u64>,
     completion: Producer<u64>,

@@ -6,8 +6,9 @@
 //! memory of its socket (`xp_assign_dev`), and drivers would then get shorter buffers. The reason of each
 //! refusal is kept as text for `show ports` and `doctor`.
 //!
-//! Zero-copy mode is not tried if the driver reports that it does not support it, because the kernel pins all
-//! frames and rebuilds its tables for each attempt. The code runs on control threads and may block.
+//! Zero-copy mode is not tried if the driver reports that the mode is not supported, because the
+//! kernel pins all frames and rebuilds its tables for each attempt. The code runs on control
+//! threads and may block.
 #![allow(unsafe_code, reason = "maps the rings; see the SAFETY comments")]
 #![allow(clippy::disallowed_methods, reason = "for control threads, when a queue is opened")]
 
@@ -97,8 +98,8 @@ pub(super) fn open(config: &AfXdpConfig, device: &Device, memory: &FrameMemory) 
     Err(config.error(last))
 }
 
-/// Returns whether the driver of the device may support zero-copy mode. Returns true if the kernel does not
-/// report whether the driver supports it.
+/// Returns whether the driver of the device may support zero-copy mode. Returns true if the kernel
+/// does not report whether the driver supports the mode.
 fn may_have_zero_copy(ifindex: u32) -> bool {
     let features = netdev::xdp_features_of(ifindex).ok().flatten();
     features.is_none_or(|bits| bits & netdev::XSK_ZERO_COPY != 0)
@@ -209,13 +210,13 @@ fn bind(fd: BorrowedFd<'_>, config: &AfXdpConfig, device: &Device, mode: Mode) -
 pub(super) struct Device {
     pub(super) ifindex: u32,
     pub(super) mtu: u32,
-    /// Number of receive queues in use, if the driver reports it. Otherwise the number with which the device was
-    /// created.
+    /// Number of receive queues in use. If the driver does not report this number, the field is the
+    /// number of receive queues with which the device was created.
     pub(super) queues: u32,
 }
 
-/// Maps the four rings of a socket. The rings continue at the indices in the shared memory. The kernel does not report
-/// which frames it holds, so the caller must set the owned frames.
+/// Maps the four rings of a socket. The rings continue at the indices in the shared memory. The
+/// kernel does not report which frames the kernel holds, so the caller must set the owned frames.
 pub(super) fn map_rings(fd: BorrowedFd<'_>, ring_size: u32) -> Result<[RingOf; 4], AfXdpCause> {
     let zero = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
     let empty = libc::xdp_mmap_offsets { rx: zero, tx: zero, fr: zero, cr: zero };

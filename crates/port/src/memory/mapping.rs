@@ -17,7 +17,8 @@ const HUGE: usize = 2 << 20;
 #[cfg(not(miri))]
 const PAGE: usize = 4096;
 
-/// Error of a system call: the name of the system call, and the error that the kernel returned.
+/// Error of a system call. The tuple contains the name of the system call, and the error that the
+/// kernel returned.
 pub(super) type Refusal = (&'static str, io::Error);
 
 /// A region of memory whose address does not change during the lifetime of the value. New regions are filled

@@ -10,11 +10,12 @@ use crate::packet::{Flags, Offload, Packet};
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Marks a TCP or UDP packet as `PARTIAL_CHECKSUM` if its checksum field contains only the pseudo-header sum.
-/// Returns whether the packet was marked. One in 65,536 complete checksums equals the pseudo-header sum by
-/// chance. The completion of such a checksum does not change it.
+/// Marks a TCP or UDP packet as `PARTIAL_CHECKSUM` if its checksum field contains only the
+/// pseudo-header sum. Returns whether the packet was marked. One in 65,536 complete checksums
+/// equals the pseudo-header sum by chance. The completion of such a checksum does not change the
+/// checksum.
 ///
-/// Padding behind the IP packet is set to zero, so that it does not affect the sum.
+/// Padding behind the IP packet is set to zero, so that the padding does not affect the sum.
 pub fn mark_bare_checksum(packet: &mut Packet, memory: &FrameMemory, layers: &Layers, key: &FlowKey) -> bool {
     if !packet.flags().is_empty() || layers.is_fragment() || layers.malformed().is_some() {
         return false;

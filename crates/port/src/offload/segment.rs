@@ -21,8 +21,8 @@ const MAX_SEGMENTS: usize = 1400;
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
-/// Positions and lengths of the headers in a packet. All of them have been checked against the length of the
-/// packet's first frame.
+/// Positions and lengths of the headers in a packet. All positions and lengths have been checked
+/// against the length of the packet's first frame.
 struct Plan {
     l3: usize,
     v6: bool,

@@ -1,9 +1,9 @@
 //! A port that replays and records capture files. The port receives the packets of one file and records
 //! transmitted packets into another file.
 //!
-//! The whole file to replay is held in memory, so reception makes no disk access. Recorded packets are
-//! collected in a buffer, which is written to the file when it is full. The caller provides the clock, which
-//! is read once per call and never per packet.
+//! The whole file to replay is held in memory, so reception makes no disk access. Recorded packets
+//! are collected in a buffer, which is written to the file when the buffer is full. The caller
+//! provides the clock, which is read once per call and never per packet.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -46,7 +46,7 @@ pub struct PcapConfig {
     pub write: Option<PathBuf>,
     /// Timing with which packets are replayed.
     pub timing: Timing,
-    /// Number of times that the file is replayed, or `None` to repeat it without end.
+    /// Number of times that the file is replayed, or `None` to replay the file without end.
     pub rounds: Option<u64>,
 }
 

@@ -20,15 +20,15 @@ pub struct Record {
     /// Number of the packet's interface within its section of the file. The number is 0 in classic pcap
     /// files.
     pub interface: u32,
-    /// Length of the packet on the wire in bytes. The length is greater than that of `data` if the packet was
-    /// truncated.
+    /// Length of the packet on the wire in bytes. The length is greater than the length of `data`
+    /// if the packet was truncated.
     pub original_len: u32,
     /// Bytes of the packet that the file contains.
     pub data: Vec<u8>,
     /// Comment of the packet, which only pcapng files contain.
     pub comment: Option<String>,
-    /// Whether the interface received (true) or transmitted (false) the packet. `None` if the file does not
-    /// contain this information, which only pcapng files can.
+    /// Whether the interface received (true) or transmitted (false) the packet. `None` if the file
+    /// does not contain this information. Only pcapng files can contain the information.
     pub received: Option<bool>,
     /// Number of packets that were lost between the previous packet and this packet. Only pcapng files
     /// contain this number.
@@ -62,7 +62,7 @@ impl Resolution {
     }
 }
 
-/// Properties of an interface, as its Interface Description Block in a pcapng file contains them.
+/// Properties of an interface from its Interface Description Block in a pcapng file.
 struct Described {
     resolution: Resolution,
     name: Option<String>,

@@ -160,7 +160,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Flushes the output and returns it.
+    /// Flushes the output and returns the output.
     ///
     /// # Errors
     /// The error that the output returned.

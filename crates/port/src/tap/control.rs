@@ -20,8 +20,8 @@ impl TapControl {
     /// Sets the carrier of the interface. The kernel ignores routes over an interface without a carrier.
     ///
     /// # Errors
-    /// The kernel's error: `ENODEV` if the interface was deleted, `EPERM`, or `EINVAL` while the interface is
-    /// not up.
+    /// The kernel's error. The error number is `ENODEV` if the interface was deleted, `EINVAL`
+    /// while the interface is not up, or `EPERM`.
     pub fn set_carrier(&self, there: bool) -> io::Result<()> {
         let mut there = i32::from(there);
         // SAFETY: TUNSETCARRIER reads one int.

@@ -87,7 +87,8 @@ impl TapQueue {
         }
     }
 
-    /// Fills with free frames the list into which packets are read. Returns false if no frame is free.
+    /// Fills the list of free frames into which packets are read. Returns false if no frame is
+    /// free.
     fn prepare(&mut self, pool: &mut FramePool) -> bool {
         let needed = LARGEST.div_ceil(pool.memory().data_room()) as usize;
         while self.landing.len() < needed {
