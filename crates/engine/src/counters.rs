@@ -115,7 +115,7 @@ impl Stage {
         Self::Transmit,
     ];
 
-    /// Returns the name of the stage that statistics display.
+    /// Returns the name under which statistics show the stage.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -611,7 +611,7 @@ impl Drop for Engine {
     }
 }
 
-/// Creates the state that a worker keeps for a queue that was just assigned to it.
+/// Creates the state that a worker keeps for a queue that was just assigned to the worker.
 pub(crate) fn owned(worker: WorkerId, port: PortId, id: QueueId, queue: Box<dyn Queue>) -> OwnedQueue {
     let capabilities = queue.capabilities();
     OwnedQueue {

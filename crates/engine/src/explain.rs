@@ -29,9 +29,9 @@ pub struct Explained {
     pub outputs: Vec<(PortId, Vec<u8>)>,
     /// Flow key of the packet, or `None` if the Ethernet header could not be parsed.
     pub key: Option<FlowKey>,
-    /// OpenFlow trace reports. Each report lists the rules that the packet matches, and for each field in the
-    /// megaflow's mask the reason why the megaflow matches it. There is one report for each uninterrupted sequence of
-    /// [`Step::Rule`] and [`Step::NoRule`].
+    /// OpenFlow trace reports. Each report lists the rules that the packet matches, and for each
+    /// field in the megaflow's mask the reason why the megaflow matches the field. There is one
+    /// report for each uninterrupted sequence of [`Step::Rule`] and [`Step::NoRule`].
     pub trace_reports: Vec<switch::flow::TraceReport>,
 }
 

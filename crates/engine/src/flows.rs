@@ -66,7 +66,7 @@ const PATIENCE: Duration = Duration::from_millis(1);
 /// control thread finds that the slow path has claimed the lock.
 const CLAIM: Duration = Duration::from_millis(100);
 
-/// A bridge with OpenFlow rules, as workers and the slow path use it.
+/// A bridge with OpenFlow rules, in the form that workers and the slow path share.
 pub struct FlowBridge {
     /// OpenFlow rules of the bridge, with the lock of the rules.
     pub tables: Arc<FlowTables>,

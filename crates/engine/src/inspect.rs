@@ -9,7 +9,7 @@ use port::{QueueCounters, QueueState, QueueStatus};
 use crate::stage::WorkerContext;
 use crate::stage::transmit::OwnedQueue;
 
-/// Statistics of one queue, as its worker reports them.
+/// Statistics of one queue, which the queue's worker reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueView {
     /// Port to which the queue belongs.

@@ -447,8 +447,8 @@ impl SlowPath {
         }
     }
 
-    /// Adds to the rules the megaflow statistics that were kept for later. Waits for locked tables at most `patience`
-    /// in total.
+    /// Adds the megaflow statistics that were kept for later to the statistics of the rules. Waits
+    /// for locked tables at most `patience` in total.
     fn credit_within(&mut self, patience: Duration) {
         if self.uncredited.is_empty() {
             return;

@@ -27,7 +27,7 @@ impl TraceFilter {
         Self { filters: filters.into_iter().collect(), also: Filter::default(), left: AtomicU32::new(n) }
     }
 
-    /// Restricts the criteria: the packets must also match `filter`.
+    /// Restricts the criteria to packets that also match `filter`.
     #[must_use]
     pub fn and(self, filter: Filter) -> Self {
         Self { also: filter, ..self }

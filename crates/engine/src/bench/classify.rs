@@ -23,8 +23,8 @@ const TURN: usize = 32;
 type Key = [u64; FLOW_WORDS];
 type Rules = Classifier<FLOW_WORDS, u32>;
 
-/// Masks of the rules. A mask is a list of fields, each with the number of its most significant bits that the
-/// rules match.
+/// Masks of the rules. A mask is a list of pairs. Each pair contains a field and the number of the
+/// field's most significant bits that the rules match.
 const SHAPES: [&[(Field, u32)]; 10] = [
     &[(Field::InPort, 32), (Field::EthDst, 48)],
     &[(Field::EthType, 16), (Field::Ipv4Dst, 32)],
@@ -146,7 +146,8 @@ pub(super) fn classifier(name: &'static str, options: &Options) -> Result<Figure
 /// Variant of the lookup to measure.
 #[derive(Clone, Copy)]
 struct How {
-    /// Whether the lookup also computes the megaflow mask: the key bits on which the lookup's result depends.
+    /// Whether the lookup also computes the megaflow mask, which consists of the key bits on which
+    /// the lookup's result depends.
     tracked: bool,
     /// Whether the lookup processes [`TURN`] keys as a batch (true) or one by one (false).
     together: bool,

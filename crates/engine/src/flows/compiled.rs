@@ -76,7 +76,7 @@ impl Compiled {
     }
 }
 
-/// A megaflow as a worker's flow cache stores it.
+/// Entry of a megaflow in a worker's flow cache.
 pub struct CachedFlow {
     /// Index of the record of this megaflow in the slow path.
     pub(crate) id: u32,

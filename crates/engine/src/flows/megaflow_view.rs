@@ -7,7 +7,7 @@ use switch::flow::{Flow, Op, RuleRef};
 
 use super::cached_actions::CachedActions;
 
-/// Copy of a megaflow with its statistics, as a dump contains it.
+/// Copy of a megaflow with its statistics, as part of a dump.
 #[derive(Clone)]
 pub struct MegaflowView {
     /// Index of the worker whose cache holds the megaflow.

@@ -60,8 +60,9 @@ struct Port {
     flows: usize,
     /// Masks of the installed megaflows. The key is the hash of the mask.
     masks: HashMap<u64, Mask>,
-    /// For each mask that was rejected since the last evaluation because of the limit [`MASKS`], the number of
-    /// megaflows that would have needed the mask. The key is the hash of the mask.
+    /// Number of requests for each mask that was rejected since the last evaluation because of the
+    /// limit [`MASKS`]. A request is a new megaflow that needs the mask. The key is the hash of the
+    /// mask.
     asked: HashMap<u64, u64>,
 }
 

@@ -65,10 +65,10 @@ impl SlowPath {
         did
     }
 
-    /// Looks up the upcalls of a port's turn as a batch in the first flow table. The batch contains the first
-    /// upcalls of the queue up to the first one of another bridge. Returns no results if only one upcall is
-    /// queued, if a control thread has locked the tables, or if the table has too few rules for a batch to be
-    /// faster.
+    /// Looks up the upcalls of a port's turn as a batch in the first flow table. The batch contains
+    /// the first upcalls of the queue up to the first upcall of another bridge. Returns no results
+    /// if only one upcall is queued, if a control thread has locked the tables, or if the table has
+    /// too few rules for a batch to be faster.
     pub(super) fn look_ahead(&mut self, port: PortId) -> Vec<Ahead> {
         let mut ahead = std::mem::take(&mut self.ahead);
         ahead.clear();
@@ -187,8 +187,8 @@ impl SlowPath {
         });
     }
 
-    /// Performs the side effects of a translated packet: counts the packet for its rules, executes its learn
-    /// actions, and sends it to controllers.
+    /// Performs the side effects of a translated packet: counts the packet for its rules, executes
+    /// the learn actions, and sends the packet to controllers.
     pub(super) fn effects(&mut self, pipeline: &mut Pipeline, actions: &Translated, frame: &[u8], now: u64) {
         credit(pipeline, (&actions.rules, &actions.missed, &actions.groups), 1, frame.len() as u64, now);
         if !actions.learns.is_empty() {

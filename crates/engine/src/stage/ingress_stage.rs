@@ -20,7 +20,8 @@ pub trait IngressStage: Send + Sync {
     fn run(&self, arrivals: &mut Arrivals<'_>, verdicts: &mut Verdicts);
 }
 
-/// A burst of parsed packets, as an ingress stage gets it. Each slice has one element per packet.
+/// A burst of parsed packets that a worker passes to an ingress stage. Each slice has one element
+/// per packet.
 pub struct Arrivals<'a> {
     /// Port on which the packets arrived.
     pub port: PortId,

@@ -1,5 +1,5 @@
-//! Receive stage. The stage takes a burst from a queue, counts the packets, and copies those that a running capture
-//! selects.
+//! Receive stage. The stage takes a burst from a queue, counts the packets, and copies the packets
+//! that a running capture selects.
 
 use packet::PortId;
 use port::Queue;

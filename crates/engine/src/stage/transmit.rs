@@ -173,8 +173,9 @@ fn ready(view: &PortView, capabilities: &Capabilities, batch: Option<&mut Batch>
         && !flags.contains(Flags::SEGMENT)
 }
 
-/// Prepares packets for a queue. Performs in software those offloads that the queue does not support, and drops frames
-/// that are too long. Calls `flush` when the batch has no space for the segments of the next packet.
+/// Prepares packets for a queue. Performs the offloads that the queue does not support in software,
+/// and drops frames that are too long. Calls `flush` when the batch has no space for the segments
+/// of the next packet.
 #[cold]
 fn complete<R: Recorder>(
     view: &PortView,

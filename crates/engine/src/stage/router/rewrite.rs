@@ -14,7 +14,8 @@ pub struct Way<'a> {
     router: &'a Router,
     counts: Counts<'a>,
     to: Heading,
-    /// Number of packets that were sent to the current next hop but not added to its counters yet.
+    /// Number of packets that were sent to the current next hop but are not counted for this next
+    /// hop yet.
     packets: u64,
     bytes: u64,
 }
