@@ -153,8 +153,8 @@ pub struct SlowPath {
     /// Time of the last evaluation of the flow limit, in nanoseconds.
     evaluated_ns: u64,
     /// Time in nanoseconds for which revalidation may run although upcalls are pending. The value
-    /// is the time that upcalls took minus the time that revalidation has taken since then, and is
-    /// at least 0.
+    /// is the time that upcalls took minus the time that revalidation has taken since then, limited
+    /// to the range from 0 to `PACKETS_NS`.
     packets_ns: u64,
     second: u64,
     /// Whether the last removal of expired rules stopped before all expired rules were removed.

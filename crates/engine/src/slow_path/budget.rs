@@ -149,9 +149,9 @@ impl Budgets {
                 .is_some_and(|mask| mask.outdone)
     }
 
-    /// Selects the installed masks to replace. A mask is selected if the number of packets that it
-    /// has matched is far lower than the number of requests for a rejected mask. The function is
-    /// called at regular intervals.
+    /// Selects the installed masks to replace. A mask is selected if the requests for a rejected
+    /// mask exceed `OUTDONE` times the number of packets that the installed mask has matched. The
+    /// function is called at regular intervals.
     pub fn turn(&mut self, every_bit: [u64; 2]) {
         self.outdone = false;
         for port in self.ports.values_mut() {
