@@ -1,9 +1,10 @@
 //! Checks which files a change of the configuration names. An API client needs the scope `root` to name files, and the
 //! files must be in configured directories (`daemon.files`).
 //!
-//! Only files that the change adds are checked, not files that the running configuration already names. Changes that
-//! the daemon makes itself (at its start, on SIGHUP, and for an OVSDB server) may name files in any directory. So may a
-//! complete configuration file that root applies over the Unix socket.
+//! Only files that the change adds are checked, not files that the running configuration already
+//! names. Changes that the daemon makes itself (at its start, on SIGHUP, and for an OVSDB server)
+//! may name files in any directory. A complete configuration file that root applies over the Unix
+//! socket may also name files in any directory.
 
 use std::path::PathBuf;
 

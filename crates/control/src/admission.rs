@@ -14,8 +14,8 @@ use tokio::time::{sleep, timeout};
 /// Maximum time for which a hand-over to a successor process waits for the responses to admitted API clients. The time
 /// is limited because a client may connect and never send a request.
 const LINGER: Duration = Duration::from_secs(1);
-/// Time to wait after the admission gate was closed. In this time, an accept call in progress returns and its client is
-/// counted.
+/// Time that a hand-over waits after closing the admission gate. In this time, accept calls in
+/// progress return, and their clients are counted as admitted.
 const SETTLE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,9 +45,10 @@ impl AdmissionGate {
         let _ = seen.wait_for(|state| state.shut != open).await;
     }
 
-    /// Closes the gate and waits until all admitted clients have their responses, except one: the client that requested
-    /// the hand-over. The gate opens when the returned value is dropped. Returns `None` if another hand-over has
-    /// already closed the gate, because the end of one hand-over would open the gate during the other one.
+    /// Closes the gate and waits until all admitted clients, except the client that requested the
+    /// hand-over, have their responses. The gate opens when the returned value is dropped. Returns
+    /// `None` if another hand-over has already closed the gate, because the end of one hand-over
+    /// would open the gate during the other one.
     pub async fn shut(&self) -> Option<ClosedGate> {
         if !self.state.send_if_modified(|state| !std::mem::replace(&mut state.shut, true)) {
             return None;

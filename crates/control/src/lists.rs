@@ -141,11 +141,13 @@ fn nothing_flows<T>(query: &FlowQuery) -> Result<Vec<T>, PlaneError> {
     query.bridge.as_ref().map_or(Ok(Vec::new()), |bridge| Err(PlaneError::no_rules(bridge)))
 }
 
-/// Values from which a list is read. The arguments of a list determine which fields are set.
+/// Parameters of a request for a list of state. The arguments of the list determine which fields
+/// are set.
 #[derive(Clone, Default)]
 pub(crate) struct Query {
-    /// Returns the configuration with the owner of each object. The data plane is asked for a list first, so that each
-    /// object of the list is in the configuration.
+    /// Function that returns the configuration with the owner of each object. The function is
+    /// called after the data plane has returned a list, so that the configuration contains each
+    /// object of the list.
     pub merged: Option<Arc<dyn Fn() -> Arc<Merged> + Send + Sync>>,
     /// Bridge and maximum number of entries, for [`Arguments::Bridge`].
     pub flows: FlowQuery,
@@ -166,15 +168,16 @@ impl Query {
 pub enum Arguments {
     /// The list has no arguments.
     None,
-    /// The command can name one object, and then shows only this object. The fields are the kind of the objects, such
-    /// as `port`, and its placeholder in the help text, such as `PORT`. The route has no arguments.
+    /// The command can name one object, and then shows only this object. The fields are the kind of
+    /// the objects, such as `port`, and the placeholder of an object's name in the help text, such
+    /// as `PORT`. The route has no arguments.
     Name(&'static str, &'static str),
     /// The arguments are a bridge and a maximum number of entries.
     Bridge,
     /// The arguments are a router and a maximum number of entries.
     Router,
-    /// The command has arguments of its own, which the command line defines in `cmd/show/`. The route has no
-    /// arguments, or is among the other routes of the API.
+    /// The command has special arguments, which `cmd/show/` of the command line defines. The route
+    /// has no arguments, or is defined separately from the lists.
     Own,
 }
 
@@ -191,12 +194,13 @@ pub struct List {
     pub arguments: Arguments,
     /// Name of the operation in the description of the API.
     pub(crate) operation: &'static str,
-    /// Resource of the API. `None`: the route is among the other routes of the API.
+    /// Resource of the API that returns the list. `None` means that the list's route is defined
+    /// separately from the lists.
     pub(crate) resource: Option<&'static dyn Resource>,
 }
 
 impl List {
-    /// Returns a list with arguments of its own and without a resource.
+    /// Returns a list whose command has special arguments and which has no resource.
     const fn own(name: &'static str, about: &'static str) -> List {
         List { name, alias: None, about, arguments: Arguments::Own, operation: name, resource: None }
     }
@@ -236,7 +240,7 @@ pub struct Formatted {
     pub text: String,
 }
 
-/// Resource of the API that is a list. The type of the entries is hidden.
+/// Resource of the API that is a list, independent of the type of the list's entries.
 pub(crate) trait Resource: Sync + std::fmt::Debug {
     /// Returns the summary of the list's route in the description of the API.
     fn summary(&self) -> &'static str;

@@ -111,7 +111,8 @@ const COOKIE_COUNTERS: [(&str, &str, CookieField); 5] = [
     ),
 ];
 
-/// Writes a sample of one SYN cookie counter for each filter rule that uses SYN cookies.
+/// Writes the value of one SYN cookie counter as a sample for each filter rule that uses SYN
+/// cookies.
 fn cookies(text: &mut Exposition, filters: &[FilterState], field: CookieField) {
     for filter in filters {
         for rule in &filter.rules {

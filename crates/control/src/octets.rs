@@ -33,10 +33,11 @@ const SMALL: u64 = 256 << 10;
 const ENTRY: u64 = 1 << 10;
 /// Maximum total size in octets of the texts in a list of texts, such as flow entries.
 const TEXTS: usize = 32 << 20;
-/// Allowance for texts in octets for each entry that a list of texts may contain. The sum is limited by [`SOME_TEXTS`]
-/// and [`TEXTS`].
+/// Number of octets that are allowed for the texts of each entry that a list may contain. The total
+/// allowance of a list is at least [`SOME_TEXTS`] and at most [`TEXTS`].
 const TEXTS_OF_ENTRY: usize = 8 << 10;
-/// Minimum allowance for texts in octets of a list of texts, even if the list may contain only few entries.
+/// Minimum number of octets that are allowed for the texts of a list, even if the list may contain
+/// only a few entries.
 const SOME_TEXTS: usize = 1 << 20;
 /// Maximum length of an API response in octets.
 pub(crate) const LONGEST: usize = 384 << 20;

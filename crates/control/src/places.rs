@@ -157,8 +157,8 @@ impl Places {
         Entrance::Place(Place { places: self.clone(), number, asked, evicted })
     }
 
-    /// Waits until a slot may be free. Returns after a quarter of `GRACE` at the latest, because no notification is
-    /// sent when a connection has existed for `GRACE`.
+    /// Waits until a slot may be free. Returns after a quarter of `GRACE` at the latest, because a
+    /// connection that reaches the age `GRACE` can be evicted without a notification.
     async fn freed(&self) {
         let _ = tokio::time::timeout(GRACE / 4, self.freed.notified()).await;
     }

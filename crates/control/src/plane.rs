@@ -292,8 +292,8 @@ pub trait Plane: Lists {
 pub struct CaptureRequest {
     /// Name of the port whose frames are captured.
     pub port: String,
-    /// Whether only packets are captured that arrived at the port and were dropped. The records of these
-    /// packets contain the drop reasons.
+    /// Whether the capture contains only packets that arrived at the port and were dropped. The
+    /// records of these packets contain the drop reasons.
     pub drops_only: bool,
     /// Maximum number of captured bytes of each frame.
     pub snap_length: u32,

@@ -16,9 +16,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::caller::{Caller, Origin};
 
-/// Maximum number of threads that work of clients with the scope `root` blocks at the same time.
+/// Maximum number of threads that clients with the scope `root` may occupy with blocking work at
+/// the same time.
 const ROOT_WORK: usize = 4;
-/// Maximum number of threads that all other clients together may occupy with blocking work at the same time.
+/// Maximum number of threads that all clients without the scope `root` together may occupy with
+/// blocking work at the same time.
 const OTHERS_WORK: usize = 8;
 
 /// Maximum number of threads that API clients may occupy with blocking work at the same time. The daemon itself needs

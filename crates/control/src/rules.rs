@@ -15,7 +15,7 @@ use crate::{ApplyOptions, ChangeError, Outcome, Store};
 pub enum RulePlace {
     /// Behind all rules that have the priority of the new rule.
     Last,
-    /// In front of all rules, with the highest priority that an existing rule has.
+    /// In front of all rules, with the highest priority of the existing rules.
     First,
     /// Directly in front of the named rule, with the priority of that rule.
     Before(RuleName),

@@ -63,7 +63,7 @@ const HANDSHAKE: Duration = Duration::from_secs(3);
 const HEAD: Duration = Duration::from_secs(5);
 /// Content types of streaming responses: events, traces and captures.
 const LIVE: [&str; 3] = ["text/event-stream", "application/x-ndjson", "application/x-pcapng"];
-/// Maximum time for requests in progress to end when the daemon stops.
+/// Maximum time for which a stopping daemon waits for the end of requests in progress.
 const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Reason why the API can no longer be served.
@@ -227,8 +227,8 @@ async fn accepted<T, F: Future<Output = T>>(
     }
 }
 
-/// Waits a moment after the daemon failed to accept a connection, most likely for lack of file descriptors. An
-/// immediate retry would only busy-loop.
+/// Waits a short time after the daemon failed to accept a connection, usually because no file
+/// descriptor is free. Immediate retries would be a busy loop.
 async fn pause_after_error() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }

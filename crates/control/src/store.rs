@@ -33,7 +33,7 @@ const MANY: usize = 3;
 /// of them.
 const MANY_MORE: usize = 8;
 
-/// First and longest pause between the attempts to roll back a configuration change.
+/// Initial and maximum delay between attempts to roll back a configuration change.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Remedy that is reported for a configuration change whose rollback has failed.
@@ -177,9 +177,10 @@ pub struct Store {
     gate: Arc<Mutex<Gate>>,
     /// Problems that occurred at the start of the daemon and did not prevent the daemon from starting.
     troubles: Mutex<Vec<DoctorFinding>>,
-    /// Reason why the data plane does not run the configuration of the store. `None` if it does. Possible reasons: the
-    /// data plane refused the configuration after a hand-over, or it refused to undo a change that could not be stored.
-    /// A successful change clears the value.
+    /// Reason why the data plane does not run the configuration of the store. `None` means that the
+    /// data plane runs the store's configuration. The data plane can refuse the configuration after
+    /// a hand-over, or refuse to undo a change that could not be stored. A successful change clears
+    /// the value.
     behind: Mutex<Option<DoctorFinding>>,
     /// Error of the last attempt to replace the file of persistent objects. The file may then have the old or the new
     /// content. `None` if the file has the content of the store. The next successful write clears the value.
@@ -195,7 +196,8 @@ impl Store {
         Store::at(plane, settings, None)
     }
 
-    /// Like [`Store::new`], for a daemon whose command line sets the path of the API socket.
+    /// Creates the store like [`Store::new`], for a daemon whose command line may set the path of
+    /// the API socket.
     pub fn at(plane: Arc<dyn Plane>, settings: &Config, socket: Option<PathBuf>) -> Arc<Store> {
         let running = settings.settings();
         let layers = Layers { base: running.clone(), ..Layers::default() };
@@ -218,17 +220,18 @@ impl Store {
         })
     }
 
-    /// Applies the initial configuration. Without a hand-over, it consists of the configuration file and the stored
-    /// objects of the API. After a hand-over, it consists of the configuration file and the objects of other owners
-    /// that the predecessor process passed on (`given`).
+    /// Applies the initial configuration. Without a hand-over, the initial configuration consists
+    /// of the configuration file and the stored objects of the API. After a hand-over, the initial
+    /// configuration consists of the configuration file and the objects of other owners that the
+    /// predecessor process passed on (`given`).
     ///
     /// State files that cannot be read or written never prevent the start. An unreadable file is renamed.
     /// Both cases are reported in the log and in the notices.
     ///
-    /// After a hand-over (`given` is present), the predecessor has ended. If the data plane then refuses the
-    /// configuration, this is no error. Ports, hooks and filters continue with the configuration of the
-    /// predecessor. The log, the notices and [`Store::examine_state`] report the refusal. The next change is
-    /// applied even if the configurations do not differ.
+    /// After a hand-over (`given` is present), the predecessor has ended. A refusal of the
+    /// configuration by the data plane is then not an error. Ports, hooks and filters continue with
+    /// the configuration of the predecessor. The log, the notices and [`Store::examine_state`]
+    /// report the refusal. The next change is applied even if the configurations do not differ.
     ///
     /// # Errors
     ///

@@ -6,10 +6,11 @@
 //!                    └── filter of FILE ───── daemon.log_file, lines as ovs-vswitchd writes them
 //! ```
 //!
-//! Log filters are built from the [`Levels`] of a destination. A log module of Open vSwitch (such as `bridge`)
-//! stands for the tracing targets (Rust module paths) of the daemon with messages of the same kind. Until the
-//! levels of standard error are changed, its filter is `--log-level` or `RUST_LOG`. The daemon writes nothing to
-//! syslog. Under systemd, the journal receives standard error.
+//! Log filters are built from the [`Levels`] of a destination. A log module of Open vSwitch (such
+//! as `bridge`) covers the tracing targets (Rust module paths) of the daemon that have messages of
+//! the same kind. Until the levels of standard error are changed, its filter is `--log-level` or
+//! `RUST_LOG`. The daemon writes nothing to syslog. Under systemd, the journal receives standard
+//! error.
 
 mod file;
 mod levels;

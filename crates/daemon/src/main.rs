@@ -48,8 +48,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Installs a panic hook that ends the process without a message when standard output is a closed pipe, for
-/// example in `trivium show fdb | head`.
+/// Installs a panic hook that ends the process without a message when a write to standard output
+/// fails because the pipe is closed, for example in `trivium show fdb | head`.
 fn quiet_at_closed_pipes() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

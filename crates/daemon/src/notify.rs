@@ -24,8 +24,9 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAd
 /// sends the watchdog notifications in place of its predecessor.
 const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
-/// Environment variable with the path of a FIFO, set by a parent process that is no service manager, such as
-/// `contrib/ovs-vswitchd --detach`. The daemon writes one line to the FIFO when it is ready.
+/// Environment variable with the path of a FIFO, which a parent process other than a service
+/// manager sets, such as `contrib/ovs-vswitchd --detach`. The daemon writes one line to the FIFO
+/// when it is ready.
 const READY_FIFO: &str = "TRIVIUM_READY_FIFO";
 
 /// Environment variables that an upgrade does not pass to the new daemon process.
@@ -52,7 +53,7 @@ impl Notifier {
         Notifier { target, watchdog, fifo: Mutex::new(std::env::var_os(READY_FIFO).map(PathBuf::from)) }
     }
 
-    /// Returns the interval at which to call [`Notifier::alive`], which is half of systemd's watchdog
+    /// Returns the interval between calls of [`Notifier::alive`]: half of systemd's watchdog
     /// timeout. Returns `None` if no watchdog is set.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog

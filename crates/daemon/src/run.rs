@@ -281,8 +281,8 @@ impl Service {
     }
 }
 
-/// Calls `alive`, which notifies the watchdog, at once and then once in each `period`. Returns after the time
-/// `limit`.
+/// Calls `alive`, which notifies the watchdog, immediately and then once per `period`. Returns
+/// after the time `limit`.
 async fn feed(period: Duration, limit: Duration, alive: impl Fn()) {
     let feeding = async {
         let mut ticks = tokio::time::interval(period);
@@ -294,9 +294,9 @@ async fn feed(period: Duration, limit: Duration, alive: impl Fn()) {
     let _ = tokio::time::timeout(limit, feeding).await;
 }
 
-/// Returns the value of a successful step of the start. If the step failed after an upgrade, returns the default
-/// value and reports the failure in `trivium doctor`: the predecessor can no longer continue, and traffic already
-/// flows.
+/// Returns the value of a successful step of the start. If the step failed after an upgrade,
+/// returns the default value and reports the failure in `trivium doctor`. The start must not fail
+/// then, because the predecessor can no longer continue, and traffic already flows.
 async fn go_on<T: Default>(
     outcome: Result<T, Failure>,
     taken_over: bool,
@@ -356,8 +356,8 @@ fn pid_file(config: &Config) -> Result<Option<PidFile>, Failure> {
     })
 }
 
-/// Locks the PID file like [`pid_file`], but in a thread, which waits until the predecessor of an upgrade has ended
-/// and released its lock.
+/// Locks the PID file like [`pid_file`], but in a separate thread. The thread waits until the
+/// predecessor of an upgrade has ended and released its lock.
 fn inherit(config: &Config) -> Pid {
     let pid = Pid::default();
     let Some(path) = config.daemon.pidfile.clone() else { return pid };
@@ -443,8 +443,10 @@ fn status(plane: &DataPlane) -> String {
     format!("{}, {}", counted(ports, "port"), counted(bridges, "bridge"))
 }
 
-/// Handlers of signals to the daemon. Received signals are kept until [`watch_signals`] handles them. The report of
-/// readiness is a method of this type, because a signal without a handler would end the process without clean-up.
+/// Handlers of signals to the daemon. Received signals are kept until [`watch_signals`] handles
+/// them. Readiness is reported by a method of this type, so that the daemon does not report it
+/// before the handlers are installed. A signal without a handler would end the process without
+/// clean-up.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -607,8 +609,9 @@ mod tests {
 
     use super::*;
 
-    /// Checks that watchdog notifications are sent while a successor starts, even if the start takes longer than
-    /// the watchdog's period, and that they end if the start does not end.
+    /// Checks that watchdog notifications are sent while a successor starts, even if the start
+    /// takes longer than the watchdog's period. Checks that the notifications end if the start does
+    /// not end.
     #[test]
     fn the_watchdog_is_fed_while_a_successor_starts() {
         let count = Arc::new(AtomicUsize::new(0));

@@ -1,7 +1,7 @@
 //! Files of the daemon's Unix sockets, which the daemon removes when it ends.
 //!
-//! A second daemon may replace a socket file by its own while the first daemon ends. The first daemon then leaves
-//! the new file in place.
+//! A second daemon may replace a socket file by a new file while the first daemon ends. The first
+//! daemon then leaves the new file in place.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use rustix::fs::{Mode, OFlags, fstat, lstat, open};
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Descriptor of the file. It keeps the inode number from being reused, by which [`SocketFile::remove`]
-    /// recognises the file.
+    /// Open descriptor of the socket file. [`SocketFile::remove`] recognises the file by its inode
+    /// number, which the kernel does not reuse while the descriptor is open.
     file: OwnedFd,
 }
 

@@ -25,8 +25,8 @@ pub fn add(commands: &mut Commands) {
     commands.add("vlog/disable-rate-limit", "[module]...", 0..=MOST, rate_limit);
 }
 
-/// Implements `vlog/enable-rate-limit` and `vlog/disable-rate-limit`. The function only checks the module names:
-/// log messages that peers can cause are always rate-limited.
+/// Implements `vlog/enable-rate-limit` and `vlog/disable-rate-limit`. The function only checks the
+/// module names, because log messages that peers can cause are always rate-limited.
 fn rate_limit(modules: &[String]) -> Answer {
     let known = |name: &String| name.eq_ignore_ascii_case("ANY") || vlog_module(name).is_some();
     if modules.iter().all(known) { Ok(String::new()) } else { Err("unknown module".to_owned()) }

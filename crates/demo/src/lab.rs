@@ -80,7 +80,7 @@ pub fn sweep() {
     }
 }
 
-/// Returns whether the text has the form of the prefix with which a demo begins the names of its namespaces.
+/// Returns whether the text has the form of a prefix of a demo's namespace names.
 pub fn is_prefix(text: &str) -> bool {
     text.strip_prefix(PREFIX)
         .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
@@ -192,7 +192,7 @@ impl Lab {
         if host < RULED { "br0" } else { RULES }
     }
 
-    /// Returns the target by which `ovs-ofctl` connects to the OpenFlow bridge.
+    /// Returns the connection target of the OpenFlow bridge for `ovs-ofctl`.
     pub fn rules(&self) -> String {
         format!("unix:{}/{RULES}.mgmt", self.directory.display())
     }

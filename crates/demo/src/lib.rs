@@ -9,9 +9,11 @@
 //!   h5 10.99.0.5 ──veth── h5 ─ of0: OpenFlow's rules ─ h6 ──veth── h6 10.99.0.6  driven live with ovs-ofctl
 //! ```
 //!
-//! The router with FRR is described in `routing`. All namespaces and files of the lab are removed when the demo ends,
-//! whether by its time limit, Ctrl-C, an error or a kill. Usually the demo process itself removes them. If it is
-//! killed, the clean-up process of `reaper` removes them. If both are killed, the next demo removes them.
+//! The router with FRR is described in `routing`. All namespaces and files of the lab are removed
+//! when the demo ends, whether by its time limit, Ctrl-C, an error or a kill. Usually the demo
+//! process itself removes them. If the demo process is killed, the clean-up process of `reaper`
+//! removes the namespaces and files. If both processes are killed, the next demo removes the
+//! namespaces and files.
 //!
 //! ```
 //! // The demo suggests commands of the binary.
@@ -70,15 +72,16 @@ struct Findings {
 }
 
 impl Findings {
-    /// Returns whether the traffic that the lab must forward has passed, and no other traffic.
+    /// Returns whether the lab has forwarded all traffic that it must forward, and no other
+    /// traffic.
     fn ok(&self) -> bool {
         let crossed = self.pings.sent > 0 && self.pings.loss() < 1e-9 && self.pings.leaked == 0;
         crossed && self.flood.ok() && self.routed.is_none_or(|routed| routed.ok()) && self.tcp_gbps > 0.01
     }
 }
 
-/// Builds the lab, runs the daemon, generates and shows traffic, and cleans up. With `--reap`, the function is instead
-/// the process that cleans up after a killed demo.
+/// Builds the lab, runs the daemon, generates and shows traffic, and cleans up. With `--reap`, the
+/// function instead waits for the end of another demo process and cleans up after that process.
 ///
 /// # Errors
 /// A requirement is missing, or traffic did not cross the lab.

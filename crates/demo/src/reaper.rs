@@ -1,5 +1,5 @@
-//! Clean-up after a killed demo. A clean-up process waits until its standard input ends. Its standard input is a pipe
-//! that the demo keeps open while it runs.
+//! Clean-up after a killed demo. The clean-up process waits until its standard input ends. The
+//! standard input is a pipe that the demo keeps open while the demo runs.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};

@@ -1,6 +1,7 @@
-//! Router of the demo. FRR (a routing daemon) runs for Trivium's router and on two neighbouring routers, one with BGP
-//! (west) and one with OSPF (east). FRR is configured from the files of `examples/frr`. If FRR is not installed, the
-//! demo prints a message and runs without the router.
+//! Router of the demo. FRR (a suite of routing daemons) runs for Trivium's router and on two
+//! neighbouring routers, one with BGP (west) and one with OSPF (east). FRR is configured from the
+//! files of `examples/frr`. If FRR is not installed, the demo prints a message and runs without the
+//! router.
 //!
 //! ```text
 //!   10.50.0.0/24 ... ── west 10.98.1.2 ──BGP── 10.98.1.1 edge 10.98.2.1 ──OSPF── 10.98.2.2 east ── 10.60.0.1

@@ -148,7 +148,8 @@ async fn dropped(client: &Client) -> Result<u64, Failure> {
 pub struct Echoes {
     child: Child,
     answers: Arc<AtomicU64>,
-    /// Number of echo replies at the last output. Each output shows only the replies since the previous one.
+    /// Number of echo replies at the last output. Each output shows only the replies since the
+    /// previous output.
     told: AtomicU64,
 }
 

@@ -171,8 +171,8 @@ impl<'p, At> PacketBuilder<'p, At> {
         }
     }
 
-    /// Adds a header to the packet. If the packet already has [`MAX_LAYERS`] headers, the new header is omitted. Only
-    /// packets with nested tunnels or repeated tags have so large a number of headers.
+    /// Adds a header to the packet. If the packet already has [`MAX_LAYERS`] headers, the new
+    /// header is omitted. Only packets with nested tunnels or repeated tags reach this limit.
     pub(crate) fn push<Next>(mut self, layer: Layer) -> PacketBuilder<'p, Next> {
         if let Some(place) = self.layers.get_mut(self.count) {
             *place = Some(layer);

@@ -13,8 +13,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Returns the partial sum of `bytes` for the Internet checksum. If the number of bytes is odd, the sum counts a
-/// zero byte after the last byte.
+/// Returns the partial sum of `bytes` for the Internet checksum. If the number of bytes is odd, a
+/// zero byte is assumed after the last byte.
 ///
 /// Partial sums may be added (`sum(a) + sum(b)`) if `a` has an even length. A result is below 2^16. Therefore
 /// 65,536 results can be added without overflow.

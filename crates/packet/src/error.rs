@@ -12,9 +12,10 @@ pub enum HeaderError {
     Truncated {
         /// Drop reason to count for the error.
         reason: DropReason,
-        /// Number of bytes needed from the start of the header on, as far as known when parsing stopped.
+        /// Number of bytes that the packet needs from the start of the header, as far as the parser
+        /// knew when it stopped.
         need: usize,
-        /// Number of bytes present from the start of the header on.
+        /// Number of bytes that are present from the start of the header.
         have: usize,
     },
     /// A header field has a value that the protocol forbids.

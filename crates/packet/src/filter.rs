@@ -26,8 +26,9 @@ pub struct Filter {
     upper: UpperNeed,
 }
 
-/// L4 protocols that an item on ports or on the ICMP type or code requires, such as `dst_port=80`. The condition
-/// applies only if no item of the filter selects a protocol.
+/// Class of L4 protocols that a filter item requires, because the item compares ports (such as
+/// `dst_port=80`) or the ICMP type or code. The requirement applies only if no item of the filter
+/// selects a protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum UpperNeed {
     #[default]

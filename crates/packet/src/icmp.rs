@@ -109,8 +109,8 @@ impl<'a> Icmp<'a> {
         matches!(self.kind(), UNREACHABLE | 4 | REDIRECT | TIME_EXCEEDED | PARAMETER_PROBLEM)
     }
 
-    /// Returns the bytes after the ICMP header. For an echo message this is the echo data. For an error
-    /// message it is the start of the packet that caused the error.
+    /// Returns the bytes after the ICMP header. An echo message contains the echo data there, and
+    /// an error message contains the start of the packet that caused the error.
     pub fn payload(&self) -> &'a [u8] {
         self.message.get(LEN..).unwrap_or_default()
     }

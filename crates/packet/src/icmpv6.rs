@@ -112,8 +112,8 @@ impl<'a> Icmpv6<'a> {
         (self.kind() == kind::TOO_BIG).then_some(u32::from_be_bytes(*mtu))
     }
 
-    /// Returns the neighbour discovery message. Returns `None` if the ICMPv6 type is not one of neighbour
-    /// discovery.
+    /// Returns the neighbour discovery message. Returns `None` if the ICMPv6 type does not belong
+    /// to neighbour discovery.
     ///
     /// # Errors
     /// Returns an error with [`DropReason::Icmpv6Truncated`] if the message ends before its fixed part is

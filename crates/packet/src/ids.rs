@@ -1,8 +1,8 @@
 //! Identifiers of ports, queues, workers, bridges and VLANs, which all crates use.
 //!
-//! Each kind of identifier is a type of its own. Therefore a queue cannot be passed where a port is expected. The
-//! control plane assigns the identifiers, and the `model` crate maps them to names. VLAN identifiers follow IEEE
-//! 802.1Q clause 9.6.
+//! Each kind of identifier has a separate type. Therefore a queue cannot be passed where a port is
+//! expected. The control plane assigns the identifiers, and the `model` crate maps them to names.
+//! VLAN identifiers follow IEEE 802.1Q clause 9.6.
 
 use std::fmt;
 use std::num::ParseIntError;
@@ -71,8 +71,8 @@ id! {
 
 /// A VLAN identifier: 1..=4094, or [`VlanId::NONE`] (0) for traffic without a VLAN.
 ///
-/// On the wire, identifier 0 marks a priority tag, which names no VLAN, and identifier 4095 is reserved.
-/// Therefore neither can be configured.
+/// On the wire, identifier 0 marks a priority tag, which names no VLAN, and identifier 4095 is
+/// reserved. Therefore neither identifier can be configured.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(transparent)]
 pub struct VlanId(u16);

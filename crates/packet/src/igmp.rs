@@ -74,7 +74,8 @@ pub struct Query<'a> {
     /// IGMP version of the query (1, 2 or 3), derived from the length of the message and the response code
     /// (RFC 3376 section 7.1).
     pub version: u8,
-    /// Maximum time before a host reports its memberships, in tenths of a second. 100 for version 1.
+    /// Maximum time before a host reports its memberships, in tenths of a second. The value is 100
+    /// for a version 1 query.
     pub max_resp: u32,
     /// Group that the router queries. 0.0.0.0 in a general query.
     pub group: Ipv4Addr,

@@ -206,7 +206,8 @@ pub struct Ipv4Repr {
     pub payload_len: u16,
 }
 
-/// Up to 40 bytes of IPv4 or TCP options. They are padded with end-of-list options to a multiple of four bytes.
+/// Up to 40 bytes of IPv4 or TCP options. The options are padded with end-of-list options to a
+/// multiple of four bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     bytes: [u8; MAX_OPTIONS],

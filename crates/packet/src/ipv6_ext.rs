@@ -64,8 +64,8 @@ pub struct Extension<'a> {
 }
 
 impl<'a> Extension<'a> {
-    /// Returns the fragment header if this extension header is one. Returns `None` for other extension
-    /// headers.
+    /// Returns the fragment header if this extension header is a fragment header. Returns `None`
+    /// for other extension headers.
     pub fn fragment(&self) -> Option<&'a FragmentHeader> {
         let header = FragmentHeader::ref_from_bytes(self.bytes).ok()?;
         if self.kind == ip_proto::FRAGMENT { Some(header) } else { None }
@@ -103,9 +103,8 @@ impl<'a> Extensions<'a> {
 
     /// Skips the remaining extension headers, and returns the upper-layer protocol and its data.
     ///
-    /// # Errors
-    /// Returns an error with [`DropReason::Ipv6ExtTruncated`] if an extension header is incomplete, or with
-    /// [`DropReason::Ipv6ExtTooMany`] if there are too many.
+    /// # Errors Returns an error with [`DropReason::Ipv6ExtTruncated`] if an extension header is
+    /// incomplete, or with [`DropReason::Ipv6ExtTooMany`] if there are too many extension headers.
     pub fn upper(mut self) -> Result<Upper<'a>, HeaderError> {
         let mut fragment = None;
         for extension in self.by_ref() {

@@ -52,16 +52,17 @@ impl MacAddr {
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
 
-    /// Returns the address with this 48-bit number, as the inverse of [`MacAddr::as_u64`]. The high 16 bits of the
-    /// number are ignored.
+    /// Returns the address for a 48-bit number. This is the inverse of [`MacAddr::as_u64`]. The
+    /// high 16 bits of the number are ignored.
     #[inline]
     pub const fn from_u64(number: u64) -> MacAddr {
         let [_, _, a, b, c, d, e, f] = number.to_be_bytes();
         MacAddr([a, b, c, d, e, f])
     }
 
-    /// Returns the address as a number whose lowest octet is the first octet of the address on the wire. Stored as
-    /// little-endian, the first six octets of the number are the address in wire order.
+    /// Returns the address as a number whose least significant octet is the first octet of the
+    /// address on the wire. If the number is stored in little-endian order, its first six octets
+    /// are the address in wire order.
     ///
     /// With such numbers, one operation compares two addresses or writes an address into a frame.
     #[inline]

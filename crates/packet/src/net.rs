@@ -1,9 +1,9 @@
 //! Values of the network that many crates share: address prefixes, interface addresses, sets of VLANs, conditions on
 //! TCP flags, and keys of flows.
 //!
-//! Each type has one text form and one serialized form, which configuration files, the API and the logs have in
-//! common. None of the types is used per packet. The data path has forms of its own, which are made from these values:
-//! [`FlowKey`](crate::FlowKey), `lookup::Prefix` and the tables of `xdp`.
+//! Each type has one text form and one serialized form, which configuration files, the API and the
+//! logs share. None of the types is used per packet. The data path uses other types, which are
+//! built from these values: [`FlowKey`](crate::FlowKey), `lookup::Prefix` and the tables of `xdp`.
 
 mod five_tuple;
 mod frame;

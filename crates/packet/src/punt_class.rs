@@ -71,8 +71,8 @@ classes! {
 const LLC_ISIS: [u8; 3] = [0xfe, 0xfe, 0x03];
 
 impl PuntClass {
-    /// Returns the class of the protocol that a frame belongs to, even if the frame is malformed. Returns
-    /// `None` if the protocol has no class of its own.
+    /// Returns the class of a frame's protocol, even if the frame is malformed. Returns `None` if
+    /// no class exists for the protocol.
     ///
     /// `head` holds the first octets of the frame, and `len` is the length of the whole frame in octets. The
     /// function returns `None` for later fragments of protocols that are recognised by their port.
@@ -170,8 +170,8 @@ mod tests {
         assert_eq!(PuntClass::of_protocol(&[], 0), None);
     }
 
-    /// Checks that a later fragment gets no class from its port, because payload octets are at the position of the
-    /// ports.
+    /// Checks that a later fragment is not classified by port, because a later fragment has payload
+    /// octets at the position of the ports.
     #[test]
     fn a_later_fragment_is_of_no_port() {
         let mut frame = spec::parse("ip_dst=10.0.0.1,udp,dst_port=3784").unwrap();

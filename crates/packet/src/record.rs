@@ -64,7 +64,7 @@ pub enum ReverseRoute {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Step {
-    /// The packet was received on this queue of a port.
+    /// The packet was received on a queue of a port.
     Received {
         /// Port that received the packet.
         port: PortId,
@@ -75,12 +75,14 @@ pub enum Step {
     },
     /// The headers of the packet were parsed. The recorder keeps its own copy of the flow key.
     Parsed {
-        /// Offset of the network header in the frame in bytes. 0 if there is none.
+        /// Offset of the network header in the frame in bytes. 0 if the frame has no network
+        /// header.
         l3: u16,
-        /// Offset of the transport header in the frame in bytes. 0 if there is none.
+        /// Offset of the transport header in the frame in bytes. 0 if the frame has no transport
+        /// header.
         l4: u16,
-        /// Reason why a header after the Ethernet header is malformed. `None` if no header is. A bridge
-        /// forwards frames with such headers.
+        /// Reason why a header after the Ethernet header is malformed. `None` if no header is
+        /// malformed. A bridge forwards frames with such headers.
         malformed: Option<DropReason>,
     },
     /// The receiving port is a member of this bridge.
@@ -92,7 +94,8 @@ pub enum Step {
         /// Origin of the VLAN identifier: the VLAN tag of the frame, or the configuration of the port.
         source: VlanSource,
     },
-    /// The source address was learned on this port. In a dry run, the address would be learned.
+    /// The source address was learned on the receiving port. In a dry run, the address would be
+    /// learned.
     Learned {
         /// Source address that was learned.
         mac: MacAddr,
@@ -136,14 +139,14 @@ pub enum Step {
     },
     /// A copy of the packet (IGMP or MLD) was sent to multicast snooping.
     Punted,
-    /// A copy of the packet is output on this port.
+    /// A copy of the packet is output on a port.
     Output {
         /// Port on which the copy is output.
         port: PortId,
         /// Change to the outer VLAN tag of the copy.
         tag: TagChange,
     },
-    /// A flooded packet is not output on this port.
+    /// A flooded packet is not output on one of the ports.
     NotTo {
         /// Port on which the packet is not output.
         port: PortId,
@@ -215,7 +218,7 @@ pub enum Step {
         /// Number of segments that the packet was cut into.
         segments: u16,
     },
-    /// The packet was put on this transmit queue. In a dry run, the packet would be put on the queue.
+    /// The packet was put on a transmit queue. In a dry run, the packet would be put on the queue.
     Transmitted {
         /// Port that transmits the packet.
         port: PortId,
@@ -229,7 +232,8 @@ pub enum Step {
 /// Receiver of the processing steps of packets. The `engine` crate implements the trait for `trivium explain` and
 /// `trivium trace`.
 pub trait Recorder {
-    /// Whether the recorder uses the steps. If `false`, the data path does not prepare the steps.
+    /// Whether the recorder records steps. If `false`, the data path does not prepare steps for the
+    /// recorder.
     const ACTIVE: bool;
     /// Whether the recorder is for a dry run, in which the data path makes decisions without changing shared
     /// state.

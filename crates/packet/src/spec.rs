@@ -76,7 +76,7 @@ fn parse_hex(text: &str) -> Result<Vec<u8>, TextError> {
     }
 }
 
-/// Fields of a packet spec that have been set so far, while the text is parsed.
+/// Fields of a packet spec that the parser has set so far.
 #[derive(Default)]
 struct Spec {
     eth_src: Option<MacAddr>,

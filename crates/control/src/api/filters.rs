@@ -68,8 +68,8 @@ pub(super) async fn delete_filter(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RuleParams {
-    /// Whether the rule is placed in front of all rules, with the highest of their priorities. The rule in the request
-    /// body must not contain a priority.
+    /// Whether the rule is placed in front of all rules, with the highest priority of the existing
+    /// rules. The rule in the request body must not contain a priority.
     #[serde(default)]
     first: bool,
     /// Name of a rule. The new rule is placed directly in front of this rule, with the priority of this rule. The rule

@@ -1,9 +1,10 @@
 //! Authorization of API requests by the access scope that each API route declares in its description, and the audit log
 //! of changes.
 //!
-//! An API route without a declared scope requires `root`. A refused request is answered by 403, and the response names
-//! the required scope. Each change, and each refusal of a change, is a log line with the target `audit`. The line
-//! contains the client, the method, the path and the result.
+//! An API route without a declared scope requires `root`. A refused request is answered by 403, and
+//! the response names the required scope. Each change, and each refusal of a change, is logged in
+//! one line with the target `audit`. The line contains the client, the method, the path and the
+//! result.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};

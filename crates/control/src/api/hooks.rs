@@ -32,9 +32,9 @@ const SNAP_MAX: u32 = 2048;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct HookParams {
-    /// Duration in milliseconds, 1..=60000, for which the number and the run time of program runs are
-    /// measured. The response is sent at the end of the measurement. During the measurement, every run of every
-    /// BPF program takes about 20 ns longer. Absent: no measurement.
+    /// Duration of the measurement of the number and run time of program runs, in milliseconds
+    /// (1..=60000). The response is sent at the end of the measurement. During the measurement,
+    /// every run of every BPF program takes about 20 ns longer. Absent: no measurement.
     measure_ms: Option<u64>,
 }
 
@@ -89,8 +89,8 @@ async fn measured(context: &Context, time: Duration) -> ApiResult<Vec<HookState>
     Ok(hooks)
 }
 
-/// Returns the XDP program that is attached to the device of a hook. The run time of programs that it calls by tail
-/// calls is part of its run time and is not counted separately.
+/// Returns the XDP program that is attached to the device of a hook. The run time of this program
+/// includes the programs that the program calls by tail calls, which are not counted separately.
 fn first(hook: &HookState) -> Option<&HookProgram> {
     hook.user_program.as_ref().map(|user| &user.program).or(hook.program.as_ref())
 }
@@ -131,7 +131,7 @@ pub(super) struct ProgramParams {
     program: Option<String>,
 }
 
-/// Attaches a custom program in front of the program of a port, replacing a previous one.
+/// Attaches a custom program in front of a port's program. Replaces a previous custom program.
 ///
 /// The body is an object file compiled by clang, at most 4 MiB long. The verdict of the custom program is
 /// final unless the program calls the port's program by a tail call through `trivium_next`.

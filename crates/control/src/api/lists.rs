@@ -31,7 +31,7 @@ const SOME: usize = 1000;
 /// Upper bound of the number of entries in one response.
 const MOST: usize = 100_000;
 
-/// Query parameters for reading a list of bridges, or of one bridge.
+/// Query parameters for reading a list of the objects of one bridge or of all bridges.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -42,7 +42,7 @@ struct BridgeParams {
     limit: Option<usize>,
 }
 
-/// Query parameters for reading a list of a router.
+/// Query parameters for reading a list of the objects of a router.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -51,7 +51,8 @@ struct RouterParams {
     limit: Option<usize>,
 }
 
-/// Returns the maximum number of entries in one response, from the number that the client requests.
+/// Returns the maximum number of entries in one response. `limit` is the number that the client
+/// requests.
 pub(super) fn entries(limit: Option<usize>) -> usize {
     limit.unwrap_or(SOME).min(MOST)
 }
@@ -120,7 +121,7 @@ fn describe(
         .build()
 }
 
-/// Describes the part of a path that names a router.
+/// Returns the API description of the path parameter that names a router.
 fn router_parameter() -> Parameter {
     ParameterBuilder::new()
         .name("router")
@@ -130,14 +131,15 @@ fn router_parameter() -> Parameter {
         .build()
 }
 
-/// Answers a request for a whole list.
+/// Answers a request for a list without arguments.
 async fn whole(context: &Context, resource: &'static dyn Resource) -> ApiResult<Response> {
     let store = context.store.clone();
     let merged = Some(Arc::new(move || store.merged()) as Arc<_>);
     answer(context, resource, Query { merged, ..Query::default() }).await
 }
 
-/// Answers a request for a list of bridges. Memory for the texts that the query permits is reserved before.
+/// Answers a request for a list of the objects of bridges. First reserves memory for the texts of
+/// the maximum number of entries.
 async fn of_bridges(
     context: &Context,
     resource: &'static dyn Resource,
@@ -152,7 +154,8 @@ async fn of_bridges(
     answer(context, resource, Query { flows, ..Query::default() }).await
 }
 
-/// Answers a request for a list of a router. Memory for the entries that the query permits is reserved before.
+/// Answers a request for a list of the objects of a router. First reserves memory for the maximum
+/// number of entries.
 async fn of_router(
     context: &Context,
     resource: &'static dyn Resource,

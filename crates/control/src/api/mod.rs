@@ -89,8 +89,8 @@ pub(crate) fn router(store: Arc<Store>, door: AdmissionGate) -> Router {
     Router::new().fallback_service(router).layer(map_request(with_present_path))
 }
 
-/// Replaces the path `/v1/steers` of requests of older clients by `/v1/steering`. Requests with other paths are
-/// unchanged.
+/// Replaces the path `/v1/steers`, which older clients request, by `/v1/steering`. Requests with
+/// other paths are unchanged.
 async fn with_present_path(mut request: Request) -> Request {
     let uri = request.uri();
     if let Some(rest) =

@@ -65,7 +65,7 @@ pub(super) fn too_long() -> ApiError {
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "query.limit", cause, "ask for fewer by `limit`")
 }
 
-/// Buffer for the JSON text of a response, at most [`LONGEST`] octets long. Writing more is an error.
+/// Buffer for the JSON text of a response. A write beyond [`LONGEST`] octets fails.
 #[derive(Default)]
 pub(super) struct Bounded(pub Vec<u8>);
 

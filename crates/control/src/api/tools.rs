@@ -95,7 +95,7 @@ pub(super) async fn doctor(context: Context) -> ApiResult<Json<Vec<DoctorFinding
     Ok(Json(findings))
 }
 
-/// Removes the learned MAC table entries that match the query. A query without parameters matches all.
+/// Removes the learned MAC table entries that match the query, by default all learned entries.
 #[utoipa::path(post, path = "/v1/fdb/flush", security((), ("token" = ["configure"])), params(FdbParams),
     responses((status = 200, body = Flushed), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn flush_fdb(
@@ -215,7 +215,7 @@ fn replaced(path: &std::path::Path) -> PathBuf {
     path.to_str().and_then(|text| text.strip_suffix(" (deleted)")).map_or_else(|| path.into(), PathBuf::from)
 }
 
-/// Stops the daemon in the way in which SIGTERM does.
+/// Stops the daemon in the same way as SIGTERM.
 ///
 /// The response ends with the ID of the daemon's process. The process ends shortly after its sockets are
 /// closed.

@@ -209,8 +209,8 @@ pub(super) async fn trace(context: Context, Params(params): Params<TraceParams>)
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct CaptureParams {
-    /// Whether only packets are captured that arrived at the port and were dropped. The records of these
-    /// packets contain the drop reasons.
+    /// Whether the capture contains only packets that arrived at the port and were dropped. The
+    /// records of these packets contain the drop reasons.
     #[serde(default)]
     drops: bool,
     /// Maximum number of captured bytes of each frame. Default: whole frames.

@@ -40,8 +40,8 @@ pub struct LogFile {
 struct State {
     path: Option<PathBuf>,
     file: Option<File>,
-    /// Pattern of each destination's log lines, in the order of [`VlogDestination`]. Only the pattern of the log
-    /// file is used. The others are stored for `vlog/list-pattern`.
+    /// Pattern of each destination's log lines, in the order of [`VlogDestination`]. Only the
+    /// pattern of the log file is used. The other patterns are stored for `vlog/list-pattern`.
     patterns: [String; 3],
 }
 
@@ -166,8 +166,9 @@ impl Write for Lines<'_> {
     }
 }
 
-/// Formatter of the fields of messages and spans for the log file, without colours. The log file needs a formatter
-/// type of its own, because the tracing library keeps one formatted text of a span for each formatter type.
+/// Formatter of the fields of messages and spans for the log file, without colours. The log file
+/// needs a separate formatter type, because the tracing library keeps one formatted text of a span
+/// for each formatter type.
 #[derive(Default)]
 pub struct PlainFields(DefaultFields);
 

@@ -40,8 +40,8 @@ pub fn module(target: &str) -> &'static str {
     of.max_by_key(|(prefix, _)| prefix.len()).map_or("vswitchd", |(_, module)| module)
 }
 
-/// Log levels of the destinations syslog, console and log file. A destination has a default level, and other levels
-/// for single modules.
+/// Log levels of the destinations syslog, console and log file. Each destination has a default
+/// level, and may have different levels for single modules.
 #[derive(Clone, Debug)]
 pub struct Levels([Of; 3]);
 

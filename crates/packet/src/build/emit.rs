@@ -135,8 +135,8 @@ impl<At> PacketBuilder<'_, At> {
     /// Writes the checksum of the header `layer`, which has the index `place` in the packet. `bytes` begins with
     /// this header and extends to the end of the packet. All inner headers must be complete.
     ///
-    /// If the packet is a first fragment, the L4 checksum should cover data in later fragments as well. Here, the
-    /// checksum covers the bytes of this fragment only.
+    /// For a first fragment, the written L4 checksum covers only the bytes of this fragment. A
+    /// correct checksum would also cover the data in the later fragments.
     fn write_checksum(&self, place: usize, layer: &Layer, bytes: &mut [u8]) {
         match layer {
             Layer::Tcp(_) => {

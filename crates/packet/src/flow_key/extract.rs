@@ -1,12 +1,12 @@
 //! Extraction of the flow key from a frame. The extraction runs once for every received packet.
 //!
-//! A fast path handles the common packet (TCP or UDP over plain IPv4) after one bounds check of its first bytes. It
-//! builds the key as whole words and stores the key once. A longer path handles all other packets.
-//! Both paths yield equal results. Tests compare the paths with each other and with the header parsers of this
-//! crate.
+//! A fast path handles the common packet (TCP or UDP over plain IPv4) after one bounds check of its
+//! first bytes. The fast path builds the key as whole words and stores the key once. A longer path
+//! handles all other packets. Both paths yield equal results. Tests compare the paths with each
+//! other and with the header parsers of this crate.
 //!
-//! The length checks are those of Linux on receipt (`ip_rcv`, `ip6_rcv`): a frame may be longer than its IP packet,
-//! because of padding, but not shorter.
+//! The length checks equal the checks of Linux on receipt (`ip_rcv`, `ip6_rcv`). A frame may be
+//! longer than its IP packet, because of padding, but not shorter.
 
 use super::l2::L2;
 use super::read::{be16, le32, le64};
@@ -129,7 +129,8 @@ impl PlainIp {
         })
     }
 
-    /// Returns the complete flow key. `w0`, `w1` and `w2` are its L2 words, as little-endian numbers.
+    /// Returns the complete flow key. `w0`, `w1` and `w2` are the L2 words of the key, as
+    /// little-endian numbers.
     #[inline(always)]
     fn key(&self, w0: u64, w1: u64, w2: u64) -> FlowKey {
         let ([w3, w4], [w5, w6]) = (self.src, self.dst);
@@ -139,8 +140,8 @@ impl PlainIp {
     }
 }
 
-/// Returns the TCP flags at their position in word 7 of the key. `offset` is the TCP header octet with the data
-/// offset in its high four bits. Its low four bits belong to the flags.
+/// Returns the TCP flags at their position in word 7 of the key. `offset` is the TCP header octet
+/// that contains the data offset in its high four bits and flags in its low four bits.
 #[inline(always)]
 fn tcp_flags(offset: u8, flags: u8) -> u64 {
     u64::from(u16::from_le_bytes([offset & 0x0f, flags])) << 32

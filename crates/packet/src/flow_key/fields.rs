@@ -1,7 +1,8 @@
 //! Methods that read and set single fields of a flow key.
 //!
-//! The set methods serve rewrites, matches and tests. A set method keeps the format of its field, but not the
-//! relation between fields. For example, setting an IPv6 address does not set the L3 protocol to IPv6.
+//! The set methods serve rewrites, matches and tests. A set method writes only its field and does
+//! not adjust related fields. For example, setting an IPv6 address does not set the L3 protocol to
+//! IPv6.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -1,10 +1,11 @@
 //! Symmetric flow hash that distributes packets over workers. Both directions of a conversation have equal
 //! hashes.
 //!
-//! Invariant: all packets of a flow have equal hashes, so that one worker processes them in order. Fragments other
-//! than the first have no ports. Therefore the hash of a fragment does not include the ports. All fragments of a
-//! flow have equal hashes, but their hash differs from that of the flow's unfragmented packets. The invariant
-//! allows this, because for fragments it defines a flow by addresses and protocol.
+//! Invariant: all packets of a flow have equal hashes, so that one worker processes them in order.
+//! Fragments other than the first have no ports. Therefore the hash of a fragment does not include
+//! the ports. All fragments of a flow have equal hashes, but their hash differs from that of the
+//! flow's unfragmented packets. The invariant still holds, because a flow of fragments is defined
+//! by addresses and protocol only.
 
 use super::{FRAGMENT_ANY, FlowKey, L3Kind};
 use crate::numbers::ip_proto;
@@ -15,8 +16,8 @@ const K1: u64 = 0xbb67_ae85_84ca_a73b;
 const K2: u64 = 0x3c6e_f372_fe94_f82b;
 
 impl FlowKey {
-    /// Returns a hash of the conversation that the packet belongs to. Swapping source and destination
-    /// (addresses and ports) does not change the hash.
+    /// Returns a hash of the packet's conversation. Swapping source and destination (addresses and
+    /// ports) does not change the hash.
     ///
     /// The hash covers these fields:
     /// - IP packets: addresses and protocol. Also the ports of TCP, UDP and SCTP, unless the packet is a

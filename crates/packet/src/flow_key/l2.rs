@@ -10,8 +10,9 @@ const SNAP: [u8; 2] = [0xaa, 0xaa];
 
 /// The L2 header as the first three words of the flow key, which are stored as little-endian numbers.
 ///
-/// The words are three fields and not an array, because the compiler keeps fields in registers. An array
-/// would be stored on the stack and read back in wider pieces than it was written, which stalls the load.
+/// The words are three fields and not an array, because the compiler keeps fields in registers. An
+/// array would be stored on the stack and read with wider loads than the stores, and such loads
+/// stall.
 #[derive(Clone, Copy)]
 pub(super) struct L2 {
     pub(super) w0: u64,
@@ -23,7 +24,7 @@ pub(super) struct L2 {
     pub(super) len: u16,
 }
 
-/// VLAN tags of a frame. `bits` are their part of word 0 of the flow key.
+/// VLAN tags of a frame. `bits` contains the bits of the tags in word 0 of the flow key.
 struct Tags {
     bits: u64,
     eth_type: u16,

@@ -10,9 +10,10 @@ pub enum Family {
     Ipv4,
     /// The frame carries an IPv6 packet.
     Ipv6,
-    /// A protocol other than IPv4 and IPv6, or a frame with too many VLAN tags to reach the protocol.
+    /// The frame carries another protocol, or has too many VLAN tags for the parser to reach the
+    /// protocol.
     Other,
-    /// An IP header that is truncated or of an unknown version.
+    /// The frame has an IP header that is truncated or has an unknown version.
     Malformed,
 }
 
@@ -27,7 +28,7 @@ impl Family {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FragmentState {
-    /// The packet is not a fragment, or is the only fragment.
+    /// The packet is not a fragment, or its only fragment contains the whole packet.
     Whole,
     /// The packet is the first of several fragments, which contains the transport header.
     First,

@@ -22,9 +22,9 @@ pub struct PrefixError;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("prefix {address}/{length}: too long; IPv4 has 32 bits and IPv6 128")]
 pub struct PrefixLengthError {
-    /// Address of the prefix that was given.
+    /// Address that was passed with the invalid prefix length.
     pub address: IpAddr,
-    /// Length in bits of the prefix that was given.
+    /// Invalid prefix length in bits.
     pub length: u8,
 }
 
