@@ -291,6 +291,9 @@ impl DataPlane {
     fn look(&self, second: bool) {
         let due = second.then(|| locked(&self.running_state).routers_with_due_sessions()).flatten();
         let sessions = due.map(routers::read_bgp_sessions);
+        // Compiled without the lock, because that can take seconds.
+        let remaining = locked(&self.running_state).filters.remaining();
+        let remaining = remaining.compiled();
         let mut reader = locked(&self.snooped);
         let messages = reader.read();
         let mut snooping = locked(&self.snooping);
@@ -307,7 +310,7 @@ impl DataPlane {
                 running_state.look_at_kernel_routing();
                 running_state.look_at_routers(engine, sessions);
             }
-            running_state.expire(engine);
+            running_state.expire(engine, remaining);
             let is_other = reader.attach(engine);
             snooping.look(&mut running_state, engine, &messages, is_other, second);
             if second {

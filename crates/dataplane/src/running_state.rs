@@ -31,7 +31,7 @@ use super::bridges::{self, Bridges};
 use super::change;
 use super::custom_program;
 use super::device::{Device, inside, object, place};
-use super::filters::{BlocklistFiles, BuiltLists, Changed, Definition, Filters, Tables};
+use super::filters::{BlocklistFiles, BuiltLists, Changed, Definition, Filters, Remaining, Tables};
 use super::flows::Flows;
 use super::foreign::Former;
 use super::hook_offload::{HookOffload, Occasion};
@@ -383,8 +383,8 @@ impl RunningState {
     }
 
     /// Removes filter rules, blocked prefixes and exact flows of the steering that have expired.
-    pub fn expire(&mut self, engine: &Engine) {
-        self.filters.expire(&mut self.ports);
+    pub fn expire(&mut self, engine: &Engine, remaining: Remaining) {
+        self.filters.expire(&mut self.ports, remaining);
         self.filters_have_changed(engine);
         self.steering.expire();
     }

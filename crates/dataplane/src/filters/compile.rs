@@ -271,6 +271,40 @@ mod tests {
         assert_eq!(problems[0].to_string(), error.to_string());
     }
 
+    /// The rules that remain are compiled without the lock. Rules that were changed meanwhile stay.
+    #[test]
+    fn expired_rules_are_removed_unless_the_filter_has_changed_meanwhile() {
+        let text = "[port.p]\nkind='tap'\nfilter='f'\n[[filter.f.rule]]\nname='stays'\naction='drop'\n\
+                    [[filter.f.rule]]\nname='ends'\naction='drop'\nprotocol='udp'\nexpires='2999-01-01T00:00:00Z'\n";
+        let config = model::load(text, "t").unwrap();
+        let mut filters = Filters::default();
+        let prepared = filters.prepare(&config, &BlocklistFiles::default(), &Tables::default()).unwrap();
+        defined(&mut filters, prepared);
+        assert!(filters.remaining().0.is_empty(), "no rule has expired");
+        let definition =
+            |filters: &mut Filters| filters.running.values_mut().next().unwrap().definition.clone();
+        let whole = definition(&mut filters);
+        let expire = |filters: &mut Filters| {
+            for rule in &mut filters.running.values_mut().next().unwrap().definition.rules.rules {
+                rule.expires = rule.expires.map(|_| xdp::filter::Moment(1));
+            }
+        };
+        expire(&mut filters);
+        let remaining = filters.remaining().compiled();
+        let tables = remaining.0.values().next().unwrap().compiled.clone().unwrap();
+        // Another change was faster.
+        filters.running.values_mut().next().unwrap().definition = whole.clone();
+        filters.expire(&mut Ports::default(), remaining);
+        assert_eq!(definition(&mut filters).rules.rules.len(), 2);
+        expire(&mut filters);
+        let remaining = filters.remaining().compiled();
+        filters.expire(&mut Ports::default(), remaining);
+        let now = definition(&mut filters);
+        assert_eq!(now.rules.rules.iter().map(|rule| rule.name.as_str()).collect::<Vec<_>>(), ["stays"]);
+        assert_eq!(now.compiled.unwrap().table_bytes(), tables.table_bytes());
+        assert!(filters.remaining().0.is_empty());
+    }
+
     /// Mistakes that the configuration's own checks do not find are refused before a port names the filter.
     #[test]
     fn mistakes_in_a_filter_that_no_port_names_are_refused() {

@@ -20,6 +20,7 @@ mod follow;
 mod list;
 mod list_build;
 mod list_file;
+mod remaining;
 mod resume;
 mod stage;
 mod translate;
@@ -49,6 +50,8 @@ pub use list::Expiring;
 use list_build::BuiltList;
 pub use list_build::{Blocks, Reloaded};
 pub use list_file::{BlocklistFiles, read_blocklist};
+pub use remaining::Remaining;
+use remaining::RemainingRules;
 use worker_stage::Stage;
 
 /// All running filters of the daemon.
@@ -390,14 +393,33 @@ impl Filters {
         self.running.values().filter_map(|running| running.kernel.as_ref()).map(|k| k.filter.id()).collect()
     }
 
-    /// Removes rules and blocked prefixes whose time has ended. The housekeeping thread calls this function
-    /// regularly.
-    pub fn expire(&mut self, ports: &mut Ports) {
+    /// Returns the filters of which rules have expired, each with the remaining rules.
+    pub fn remaining(&self) -> Remaining {
+        let now = Moment::now();
+        let of = |(name, running): (&FilterName, &Filtering)| {
+            running.definition.rules.next_expiry().filter(|next| *next <= now)?;
+            let rules = running.definition.rules.without_expired(now)?;
+            Some((name.clone(), RemainingRules { rules, compiled: None }))
+        };
+        Remaining(self.running.iter().filter_map(of).collect())
+    }
+
+    /// Removes blocked prefixes whose time has ended, and expired rules of filters in `remaining`. The housekeeping
+    /// thread calls this function regularly.
+    pub fn expire(&mut self, ports: &mut Ports, mut remaining: Remaining) {
         let now = Moment::now();
         for (name, running) in &mut self.running {
             running.tell_unlisted(name);
-            if let Err(error) = running.expire(name, ports, now) {
-                tracing::warn!(filter = %name, %error, "what has expired could not be taken out");
+            let rules = remaining.0.remove(name);
+            let expired = running.expire_prefixes(now).and_then(|()| match rules {
+                Some(rules) => running.expire_rules(name, ports, rules, now),
+                None => Ok(None),
+            });
+            match expired {
+                Ok(former) => self.former.extend(former),
+                Err(error) => {
+                    tracing::warn!(filter = %name, %error, "expired rules or prefixes could not be removed");
+                }
             }
         }
     }
@@ -514,7 +536,7 @@ impl Filtering {
         kernel.filter.replace_on(compiled, &mut hooks)
     }
 
-    fn expire(&mut self, name: &FilterName, ports: &mut Ports, now: Moment) -> Result<(), xdp::Error> {
+    fn expire_prefixes(&mut self, now: Moment) -> Result<(), xdp::Error> {
         if let Some(list) = &mut self.list {
             list.expire(now)?;
         }
@@ -524,17 +546,31 @@ impl Filtering {
             Arc::make_mut(&mut self.blocks).retain(|_, until| until.is_none_or(|until| until > now));
             self.next_end = self.blocks.values().flatten().min().copied();
         }
-        if self.definition.rules.next_expiry().is_none_or(|next| next > now) {
-            return Ok(());
+        Ok(())
+    }
+
+    /// Replaces the rules by the `remaining` rules. Does nothing if the rules have changed since, or if more have
+    /// expired: the next call then has the rules that remain. Returns the former tables.
+    fn expire_rules(
+        &mut self,
+        name: &FilterName,
+        ports: &mut Ports,
+        remaining: RemainingRules,
+        now: Moment,
+    ) -> Result<Option<Former>, xdp::Error> {
+        let RemainingRules { rules, compiled } = remaining;
+        let has_tables = self.definition.compiled.is_some();
+        if self.definition.rules.without_expired(now).as_ref() != Some(&rules)
+            || compiled.is_none() && has_tables
+        {
+            return Ok(None);
         }
-        let Some(rules) = self.definition.rules.without_expired(now) else { return Ok(()) };
         tracing::info!(filter = %name, left = rules.rules.len(), "rules have expired");
-        // A subset of valid rules is valid.
-        if let Some(compiled) = &mut self.definition.compiled {
-            *compiled = Arc::new(Compiled::new(&rules)?);
-        }
         self.definition.rules = rules;
-        self.write_rules(ports)
+        let compiled = if has_tables { compiled } else { None };
+        let former = std::mem::replace(&mut self.definition.compiled, compiled);
+        self.write_rules(ports)?;
+        Ok(former.map(|former| Box::new(former) as Former))
     }
 
     /// Returns the counters of each rule, summed over hooks and workers and indexed by rule name.

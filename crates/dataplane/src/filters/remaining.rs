@@ -1,0 +1,32 @@
+//! Rules that remain in a filter when others have expired. They are compiled before the data plane is locked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::FilterName;
+use xdp::filter::{Compiled, RuleSet};
+
+/// Filters of which rules have expired, each with the remaining rules.
+#[derive(Default)]
+pub struct Remaining(pub(super) BTreeMap<FilterName, RemainingRules>);
+
+/// Rules of a filter that have not expired.
+pub(super) struct RemainingRules {
+    pub(super) rules: RuleSet,
+    /// Tables of the rules, after [`Remaining::compiled`].
+    pub(super) compiled: Option<Arc<Compiled>>,
+}
+
+impl Remaining {
+    /// Compiles the remaining rules. The data plane need not be locked.
+    #[must_use]
+    pub fn compiled(mut self) -> Remaining {
+        for (name, remaining) in &mut self.0 {
+            match Compiled::new(&remaining.rules) {
+                Ok(compiled) => remaining.compiled = Some(Arc::new(compiled)),
+                Err(error) => tracing::error!(filter = %name, %error, "its expired rules cannot be removed"),
+            }
+        }
+        self
+    }
+}
