@@ -297,7 +297,7 @@ impl DataPlane {
         let mut reader = locked(&self.snooped);
         let messages = reader.read();
         let mut snooping = locked(&self.snooping);
-        self.with_engine(|engine| {
+        let former = self.with_engine(|engine| {
             let inspected = second.then(|| engine.inspect());
             let mut running_state = locked(&self.running_state);
             for (name, running) in &mut running_state.ports {
@@ -318,7 +318,11 @@ impl DataPlane {
                 watch::age(&mut running_state);
                 watch::sample(&mut locked(&self.loads), &engine.worker_views());
             }
+            running_state.filters.former()
         });
+        // Long to free, so after everything is unlocked.
+        drop((reader, snooping));
+        drop(former);
     }
 
     /// Sets the listening sockets and paths that are handed over to a successor process besides the data plane.

@@ -52,14 +52,10 @@ impl Plane for DataPlane {
         let state_of = |name: &FilterName| locked(&self.running_state).filters.list_state(name);
         let lists = blocklists.build(&new.config, &before, state_of)?;
         let tables = Tables::compile(&new.config, &before)?;
+        let mut parts = FilterParts { blocklists: &blocklists, lists, tables };
         let (applied, _former) = self.engine(|engine| {
             let mut running_state = locked(&self.running_state);
-            let mut applied = running_state.apply(
-                engine,
-                &new.config,
-                FilterParts { blocklists: &blocklists, lists, tables },
-                starting,
-            );
+            let mut applied = running_state.apply(engine, &new.config, &mut parts, starting);
             if let Ok(notes) = &mut applied {
                 notes.extend(doctor::services(&running_state));
                 if !starting {

@@ -92,14 +92,15 @@ struct Gone {
 
 /// Changed filters, steering policies and routers of the new configuration. They have been checked and are not applied
 /// yet.
-struct Prepared {
+struct Prepared<'a> {
     filters: Vec<(FilterName, Definition)>,
-    lists: BuiltLists,
+    lists: &'a mut BuiltLists,
     steering: Vec<(SteeringName, SteeringPolicy)>,
     routers: Vec<(RouterName, routers::Running)>,
 }
 
-/// Parts of filters that were read and built before the data plane was locked.
+/// Parts of filters that were read and built before the data plane was locked. The caller drops what a change has not
+/// used after the data plane is unlocked.
 pub struct FilterParts<'a> {
     /// Prefixes in the files of block lists.
     pub blocklists: &'a BlocklistFiles,
@@ -158,7 +159,7 @@ impl RunningState {
         &mut self,
         engine: &Engine,
         new: &Config,
-        parts: FilterParts<'_>,
+        parts: &mut FilterParts<'_>,
         starting: bool,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let before = self.config.clone();
@@ -167,8 +168,8 @@ impl RunningState {
         if let Err(error) = af_xdp::complete(hooks) {
             self.leave_adopted_hooks();
             let (blocklists, lists, tables) = Default::default();
-            let none = FilterParts { blocklists: &blocklists, lists, tables };
-            if let Err(error) = self.change_to(engine, &before, none, false) {
+            let mut none = FilterParts { blocklists: &blocklists, lists, tables };
+            if let Err(error) = self.change_to(engine, &before, &mut none, false) {
                 tracing::error!(%error, "could not be undone after a start that failed");
             }
             return Err(error);
@@ -182,14 +183,14 @@ impl RunningState {
         &mut self,
         engine: &Engine,
         new: &Config,
-        parts: FilterParts<'_>,
+        parts: &mut FilterParts<'_>,
         starting: bool,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let steps = self.steps(new);
         // Routers learn their routes before their ports are added.
         let mut prepared = Prepared {
             filters: self.filters.prepare(new, parts.blocklists, &parts.tables)?,
-            lists: parts.lists,
+            lists: &mut parts.lists,
             steering: self.steering.prepare(new)?,
             routers: self.routers.prepare(new, starting)?,
         };
@@ -219,7 +220,7 @@ impl RunningState {
         &mut self,
         engine: &Engine,
         steps: &Steps,
-        prepared: Prepared,
+        prepared: Prepared<'_>,
         new: &Config,
         starting: bool,
         done: &mut Done,

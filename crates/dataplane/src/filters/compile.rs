@@ -72,7 +72,7 @@ fn refusals_within(config: &Config, most: usize) -> Vec<model::Problem> {
     let named = named_by_ports(config);
     let (mut problems, mut bytes) = (Vec::new(), 0);
     for (name, wanted) in &config.filters {
-        let (cause, fix) = match Compiled::new(&translate::rules(wanted)) {
+        let (cause, fix) = match Compiled::new(&translate::current_rules(wanted)) {
             Err(error) => {
                 let text = error.to_string();
                 let (cause, fix) = text.split_once("; ").unwrap_or((&text, "leave the rule out"));
@@ -298,7 +298,9 @@ mod tests {
         assert_eq!(definition(&mut filters).rules.rules.len(), 2);
         expire(&mut filters);
         let remaining = filters.remaining().compiled();
+        drop(filters.former());
         filters.expire(&mut Ports::default(), remaining);
+        assert_eq!(filters.former().len(), 1, "the former tables are given away");
         let now = definition(&mut filters);
         assert_eq!(now.rules.rules.iter().map(|rule| rule.name.as_str()).collect::<Vec<_>>(), ["stays"]);
         assert_eq!(now.compiled.unwrap().table_bytes(), tables.table_bytes());

@@ -228,8 +228,9 @@ impl Filtering {
         self.definition.time(list, &self.blocks)
     }
 
-    /// Puts the list back that the filter had before a change, and the file's prefixes of the former `definition`. Does
-    /// nothing if the change has not replaced the list. Returns the contents that the change had written.
+    /// Puts the list back that the filter had before a change, and what the former `definition` says of it. A list that
+    /// the change has left alone, because no rule refers to a list any more, is the former one. Returns the contents
+    /// that the change had written.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the exchange. The former contents are then lost.
@@ -237,10 +238,13 @@ impl Filtering {
         &mut self,
         definition: &Definition,
     ) -> Result<Option<FormerList>, xdp::Error> {
-        let Some((list, former)) = self.list.as_mut().zip(self.former.take()) else { return Ok(None) };
-        let replaced = list.put_back(former)?;
-        self.definition.prefixes = Arc::clone(&definition.prefixes);
-        Ok(Some(replaced))
+        let Some(list) = &mut self.list else { return Ok(None) };
+        let replaced = self.former.take().map(|former| list.put_back(former)).transpose()?;
+        if replaced.is_some() || !self.definition.asks_for_list() {
+            self.definition.prefixes = Arc::clone(&definition.prefixes);
+            self.definition.wanted = definition.wanted.clone();
+        }
+        Ok(replaced)
     }
 
     /// Returns the list that was built from the filter's file before the data plane was locked, with the prefixes that
@@ -455,7 +459,7 @@ mod tests {
         let lists = files.build(new, before, |name| filters.list_state(name)).unwrap();
         let view = lists.values().next().map(|built| built.list.view());
         let prepared = filters.prepare(new, &files, &Tables::default()).unwrap();
-        filters.change(prepared, lists, &mut Ports::default(), &mut Vec::new()).unwrap();
+        filters.change(prepared, &mut { lists }, &mut Ports::default(), &mut Vec::new()).unwrap();
         let (port, _) = new.ports.iter().next().unwrap();
         filters.serve(port, &PortSpec::of(new, port).unwrap()).unwrap();
         let list = filters.running.values().next().unwrap().list.as_ref().unwrap();
@@ -552,13 +556,26 @@ mod tests {
         let lists = files.build(&second, &first, |name| filters.list_state(name)).unwrap();
         let prepared = filters.prepare(&second, &files, &Tables::default()).unwrap();
         let mut changed = Vec::new();
-        filters.change(prepared, lists, &mut Ports::default(), &mut changed).unwrap();
+        filters.change(prepared, &mut { lists }, &mut Ports::default(), &mut changed).unwrap();
         assert_eq!(list(&filters).1, 3);
         filters.restore(changed, &mut Ports::default());
         let running = filters.running.values().next().unwrap();
         assert!(before.is_of(running.list.as_ref().unwrap()), "the same table");
         assert_eq!((list(&filters).1, running.definition.prefixes.len()), (length, 1));
         assert!(!filters.former().is_empty() && filters.former().is_empty());
+        // The same where the change takes the rule away that refers to the list.
+        let mut unlisted = second.clone();
+        for rule in unlisted.filters.values_mut().flat_map(|filter| &mut filter.rules) {
+            rule.matches.listed = false;
+        }
+        let files = BlocklistFiles::read(&unlisted, &first).unwrap();
+        let prepared = filters.prepare(&unlisted, &files, &Tables::default()).unwrap();
+        let mut changed = Vec::new();
+        filters.change(prepared, &mut BuiltLists::new(), &mut Ports::default(), &mut changed).unwrap();
+        filters.restore(changed, &mut Ports::default());
+        let running = filters.running.values().next().unwrap();
+        assert!(before.is_of(running.list.as_ref().unwrap()), "the same table");
+        assert_eq!((list(&filters).1, running.definition.prefixes.len()), (length, 1));
         // A filter that is removed is not dropped while the data plane is locked.
         filters.retain(&Config::default());
         assert!(filters.running.is_empty() && !filters.former().is_empty());

@@ -179,7 +179,7 @@ impl Filters {
     pub fn change(
         &mut self,
         prepared: Vec<(FilterName, Definition)>,
-        mut lists: BuiltLists,
+        lists: &mut BuiltLists,
         ports: &mut Ports,
         changed: &mut Changed,
     ) -> Result<(), PlaneError> {
@@ -399,7 +399,8 @@ impl Filters {
         let of = |(name, running): (&FilterName, &Filtering)| {
             running.definition.rules.next_expiry().filter(|next| *next <= now)?;
             let rules = running.definition.rules.without_expired(now)?;
-            Some((name.clone(), RemainingRules { rules, compiled: None }))
+            let needs_tables = running.definition.compiled.is_some();
+            Some((name.clone(), RemainingRules { rules, needs_tables, compiled: None }))
         };
         Remaining(self.running.iter().filter_map(of).collect())
     }
@@ -558,7 +559,7 @@ impl Filtering {
         remaining: RemainingRules,
         now: Moment,
     ) -> Result<Option<Former>, xdp::Error> {
-        let RemainingRules { rules, compiled } = remaining;
+        let RemainingRules { rules, compiled, .. } = remaining;
         let has_tables = self.definition.compiled.is_some();
         if self.definition.rules.without_expired(now).as_ref() != Some(&rules)
             || compiled.is_none() && has_tables

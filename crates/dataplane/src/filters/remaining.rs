@@ -13,6 +13,8 @@ pub struct Remaining(pub(super) BTreeMap<FilterName, RemainingRules>);
 /// Rules of a filter that have not expired.
 pub(super) struct RemainingRules {
     pub(super) rules: RuleSet,
+    /// Whether a port names the filter, so that it needs tables.
+    pub(super) needs_tables: bool,
     /// Tables of the rules, after [`Remaining::compiled`].
     pub(super) compiled: Option<Arc<Compiled>>,
 }
@@ -21,7 +23,7 @@ impl Remaining {
     /// Compiles the remaining rules. The data plane need not be locked.
     #[must_use]
     pub fn compiled(mut self) -> Remaining {
-        for (name, remaining) in &mut self.0 {
+        for (name, remaining) in self.0.iter_mut().filter(|(_, remaining)| remaining.needs_tables) {
             match Compiled::new(&remaining.rules) {
                 Ok(compiled) => remaining.compiled = Some(Arc::new(compiled)),
                 Err(error) => tracing::error!(filter = %name, %error, "its expired rules cannot be removed"),
