@@ -187,40 +187,41 @@ impl MapsOfProgram {
         Ok(Some(conf))
     }
 
-    /// Moves the maps of the program's filter stage out of this list. Returns `None` if the program has no filter.
+    /// Removes the maps of the program's filter stage from this list and returns them. Returns
+    /// `None` if the program has no filter.
     fn filter(&mut self) -> Result<Option<FilterMaps>, Error> {
         let conf = self.stage::<{ 4 * CONF_WORDS }, CONF_WORDS>(FILTER_CONF)?;
         conf.map(|conf| FilterMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// Moves the station table (MAC table) that the program reads out of this list. Returns `None` if the program reads
-    /// no station table.
+    /// Removes the map of the station table (MAC table) from this list and returns the table.
+    /// Returns `None` if the program reads no station table.
     fn stations(&mut self) -> Result<Option<KnownStations>, Error> {
         let conf = self.stage::<{ 4 * BRIDGE_WORDS }, BRIDGE_WORDS>(BRIDGE_CONF)?;
         conf.map(|conf| KnownStations::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// Moves the maps of the program's bridge stage out of this list.
+    /// Removes the maps of the program's bridge stage from this list and returns them.
     fn bridge(&mut self, known: KnownStations) -> Result<BridgeMaps, Error> {
         BridgeMaps::adopt(known, |name| self.take(name))
     }
 
-    /// Moves the maps of the program's stage of cached OpenFlow flows out of this list. Returns `None` if the program
-    /// does not have this stage.
+    /// Removes the maps of the stage for cached OpenFlow flows from this list and returns them.
+    /// Returns `None` if the program does not have this stage.
     fn flows(&mut self, known: Option<KnownStations>) -> Result<Option<FlowMaps>, Error> {
         let conf = self.stage::<{ 4 * FLOWS_WORDS }, FLOWS_WORDS>(FLOWS_CONF)?;
         conf.map(|conf| FlowMaps::adopt(conf, known, |name| self.take(name))).transpose()
     }
 
-    /// Moves the maps of the program's kernel routing stage out of this list. Returns `None` if the program does not
-    /// have this stage.
+    /// Removes the maps of the program's kernel routing stage from this list and returns them.
+    /// Returns `None` if the program does not have this stage.
     fn fib(&mut self) -> Result<Option<FibMaps>, Error> {
         let conf = self.stage::<{ 4 * FIB_WORDS }, FIB_WORDS>(FIB_CONF)?;
         conf.map(|conf| FibMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// Moves the maps of the program's virtual router stage out of this list. Returns `None` if the program does not
-    /// have this stage.
+    /// Removes the maps of the program's virtual router stage from this list and returns them.
+    /// Returns `None` if the program does not have this stage.
     fn route(&mut self) -> Result<Option<RouteMaps>, Error> {
         let Some(conf) = self.stage::<{ 4 * ROUTE_WORDS }, ROUTE_WORDS>(ROUTE_CONF)? else { return Ok(None) };
         // A program without VLANs does not refer to this section.
@@ -232,8 +233,8 @@ impl MapsOfProgram {
         RouteMaps::adopt(conf, vlans, secrets, |name| self.take(name)).map(Some)
     }
 
-    /// Moves the maps of the program's flow steering out of this list. Returns `None` if the program has no flow
-    /// steering.
+    /// Removes the maps of the program's flow steering from this list and returns them. Returns
+    /// `None` if the program has no flow steering.
     fn steer(&mut self) -> Result<Option<SteerMaps>, Error> {
         let conf = self.stage::<{ 4 * STEER_WORDS }, STEER_WORDS>(STEER_CONF)?;
         conf.map(|conf| SteerMaps::adopt(conf, |name| self.take(name))).transpose()

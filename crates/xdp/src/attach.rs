@@ -32,7 +32,8 @@ impl AttachMode {
     }
 }
 
-/// A new BPF link, with the XDP mode in which it runs the program, and the refused attempts that came before.
+/// A new BPF link, the XDP mode in which the link runs the program, and the attach attempts that
+/// were refused before.
 #[derive(Debug)]
 pub(crate) struct Linked {
     pub link: OwnedFd,
@@ -85,8 +86,8 @@ pub(crate) fn attach(
     Err(Error::Attach { device, tried })
 }
 
-/// Build of a port's program that accepts only single-buffer frames. It is loaded when a driver first refuses the other
-/// build.
+/// Build of a port's program that accepts only single-buffer frames. The build is loaded only after
+/// a driver has refused the multi-buffer build.
 enum LinearProgram<F> {
     Unasked(F),
     Known(Option<OwnedFd>),

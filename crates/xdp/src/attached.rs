@@ -263,8 +263,8 @@ impl Attached {
         Loaded::new(Constants::from(config), locals, self.build, Some(&self.maps), stages)
     }
 
-    /// Loads this port's program with one stage added, replaced or removed. The attached program is unchanged until the
-    /// loaded one is passed to [`Attached::swap`].
+    /// Loads this port's program with one stage added, replaced or removed. The attached program is
+    /// unchanged until the loaded program is passed to [`Attached::swap`].
     ///
     /// # Errors
     /// Returns [`Error::Load`] if the kernel refuses the program. For a flow steering, also returns
@@ -337,8 +337,9 @@ impl Attached {
         self.stages.route.as_ref().and_then(|route| route.orders())
     }
 
-    /// Returns the frame sequence numbers ([`Orders`]) that the program already uses. Returns new ones if the program
-    /// uses none, or uses those of another number of receive queues.
+    /// Returns the frame sequence numbers ([`Orders`]) that the program already uses. Returns new
+    /// sequence numbers if the program uses none, or if its sequence numbers are for a different
+    /// number of receive queues.
     pub(crate) fn orders(&self) -> Result<Arc<Orders>, Error> {
         let queues = self.constants().queues;
         let known = self.stages.bridge.as_ref().map(|maps| maps.orders());
@@ -464,8 +465,9 @@ impl Attached {
         self.user.as_ref()
     }
 
-    /// Makes the BPF link run `program`, and waits some milliseconds until no frame is processed by the previous
-    /// program. A program that only the previous program calls may then be closed.
+    /// Makes the BPF link run `program`, and waits some milliseconds until no frame is processed by
+    /// the previous program. After the call, the caller may close programs that only the previous
+    /// program calls.
     fn run_first(&self, program: BorrowedFd<'_>) -> Result<(), Error> {
         sys::link_update(self.link.as_fd(), program).map_err(|source| self.not_swapped(source))?;
         sys::wait_for_programs();

@@ -59,8 +59,8 @@ pub struct ProgramConfig {
 /// in host byte order.
 pub(crate) const CONF_SIZE: usize = 16;
 
-/// Value for a port with a virtual router stage (`TRIVIUM_OWNER_ROUTER`) in the word of `struct trivium_conf` that
-/// holds the port's type.
+/// Port type (`TRIVIUM_OWNER_ROUTER`) that `struct trivium_conf` holds for a port with a virtual
+/// router stage.
 pub(crate) const OWNER_ROUTER: u32 = 2;
 
 impl Owner {

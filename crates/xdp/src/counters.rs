@@ -41,8 +41,8 @@ pub enum Counter {
     /// The bridge stage dropped the frame, because the output device for its destination MAC address no longer exists
     /// or the frame buffer had no space for a VLAN tag.
     BridgeLost,
-    /// The bridge stage dropped the frame. The frame would have gone to the worker only to keep its order behind
-    /// earlier frames of its flow, and its receive queue was overflowing.
+    /// The bridge stage dropped the frame, because its receive queue was overflowing. The frame was
+    /// to go to the worker only to stay behind earlier frames of its flow.
     BridgeHeld,
     /// The kernel routing stage forwarded the frame by the kernel's routes.
     FibForwarded,

@@ -284,8 +284,8 @@ pub enum Error {
         /// Name of the pin or descriptor of the custom program.
         object: String,
     },
-    /// In the calling thread's network namespace, the device with the index that the BPF link states does not run the
-    /// link's program.
+    /// The device of the BPF link does not run the link's program. The device is looked up by its
+    /// index in the calling thread's network namespace.
     #[error(
         "XDP link {link} on device index {ifindex}: its program is not on that device in this namespace; enter the device's namespace first"
     )]

@@ -45,9 +45,10 @@ pub struct HookSays {
 }
 
 impl Attached {
-    /// Makes a test run of the port's own program with a frame of at least 14 bytes, and returns the result. The test
-    /// run treats the frame as received on the first queue, with no earlier frame of its flow still in a worker. The
-    /// calling thread must be in the device's network namespace.
+    /// Makes a test run of the port's own program with a frame of at least 14 bytes, and returns
+    /// the result. The test run treats the frame as received on the first queue, and assumes that
+    /// no worker holds an earlier frame of the flow. The calling thread must be in the device's
+    /// network namespace.
     ///
     /// # Errors
     /// Returns [`Error::Map`], [`Error::Load`] or [`Error::TestRun`].

@@ -24,8 +24,8 @@ const NEAR_COUNTS: &str = "fib_near_counts";
 /// Name of the map with the packet and byte counts for all other output devices, by device index. The entry [`GONE`]
 /// holds the sum for deleted devices.
 const COUNTS: &str = "fib_counts";
-/// Bit of a key in the device map (`FIB_MULTI_BUFFER`). A device to which multi-buffer frames can be redirected has a
-/// second key with this bit.
+/// Bit in the keys of the device map (`FIB_MULTI_BUFFER`). A device has a second key with this bit
+/// if multi-buffer frames can be redirected to the device.
 const MULTI_BUFFER: u32 = 1 << 31;
 /// Number of 32-bit words of `struct fib_conf` (the constants of the kernel routing stage).
 pub(crate) const FIB_WORDS: usize = 6;
@@ -200,8 +200,8 @@ impl FibStage {
 }
 
 impl FibMaps {
-    /// Returns a copy with new counts. A test run with the copy therefore does not change the counts of the
-    /// port.
+    /// Returns a copy of the stage's maps with new counts, for a test run. The test run therefore
+    /// does not change the counts of the port.
     pub fn scratch(&self) -> Result<FibMaps, Error> {
         let (near_counts, counts) = new_counts()?;
         let failed = |operation| move |source| Error::Map { map: COUNTS, operation, source };
