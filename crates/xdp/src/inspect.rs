@@ -9,8 +9,9 @@ use libbpf_rs::libbpf_sys as ffi;
 use crate::mode::{Mode, ProgramOnDevice};
 use crate::{Error, sys};
 
-/// Returns the XDP program that is attached to a device. If both an offloaded and a native program are
-/// attached, returns the offloaded one, which runs first. Returns `None` if no program is attached.
+/// Returns the XDP program that is attached to a device. If both an offloaded and a native program
+/// are attached, returns the offloaded program, which runs first. Returns `None` if no program is
+/// attached.
 ///
 /// # Errors
 /// Returns [`Error::NoDevice`] if the device does not exist, and [`Error::Query`] without the required

@@ -45,8 +45,8 @@ const PACE: Duration = Duration::from_millis(1);
 /// Amount of traffic that a generator has given to a device for transmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offered {
-    /// Number of frames given to the device for transmission. Only the counters of the device show which of them it
-    /// accepted.
+    /// Number of frames given to the device for transmission. The device may accept fewer frames,
+    /// which only the counters of the device show.
     pub packets: u64,
     /// Time from the first to the last frame given to the device.
     pub elapsed: Duration,
@@ -88,7 +88,8 @@ impl Generator {
         Generator::over(&opened.load()?, "livegen", frame, traffic.order, traffic.rate, park)
     }
 
-    /// Creates a generator from a loaded program. The program turns a copy of `frame` into each frame to send.
+    /// Creates a generator from a loaded program. For each frame to send, the program changes a
+    /// copy of `frame`.
     fn over(
         object: &InKernel,
         name: &'static str,
@@ -190,8 +191,9 @@ impl Generator {
         Ok(offered)
     }
 
-    /// Returns the number of frames to send with the next system call. With a rate, this is the number of frames that
-    /// are due by the end of the next interval, less those already sent.
+    /// Returns the number of frames to send with the next system call. With a rate, this is the
+    /// number of frames that are due by the end of the next interval, minus the number of frames
+    /// already sent.
     fn due(&self, sent: u64, elapsed: Duration) -> u64 {
         let Some(rate) = self.rate else { return PER_CALL };
         let target = u128::from(rate) * (elapsed + PACE).as_nanos() / 1_000_000_000;

@@ -1,5 +1,6 @@
-//! BPF helper functions of the kernel that the stages of an XDP program call. They are checked only after the kernel
-//! has refused a program. The error then names the missing helper instead of showing the verifier's log.
+//! BPF helper functions of the kernel that the stages of an XDP program call. This crate checks the
+//! helper functions only after the kernel has refused a program. The error then names the missing
+//! helper instead of showing the verifier's log.
 
 use libbpf_rs::libbpf_sys as ffi;
 
@@ -22,16 +23,17 @@ const fn need(
     Need { stage, helper, name, since }
 }
 
-/// Name, in this check, of the part of every port's program that redirects frames to AF_XDP sockets.
+/// Name that this check uses for the part of every port's program that redirects frames to AF_XDP
+/// sockets.
 pub(crate) const SOCKETS: &str = "sockets";
 pub(crate) const FILTER: &str = "filter";
 pub(crate) const BRIDGE: &str = "bridge";
-/// Name, in this check, of the stage of cached OpenFlow flows.
+/// Name that this check uses for the stage of cached OpenFlow flows.
 pub(crate) const FLOWS: &str = "flows";
 pub(crate) const FIB: &str = "fib";
 pub(crate) const ROUTE: &str = "route";
 pub(crate) const ANSWERS: &str = "routes";
-/// Name, in this check, of the flow steering.
+/// Name that this check uses for the flow steering.
 pub(crate) const STEERING: &str = "steering";
 pub(crate) const DUMP: &str = "dump";
 

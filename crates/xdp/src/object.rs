@@ -109,7 +109,8 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens a BPF object, of which only the program `program` will be loaded.
+    /// Opens a BPF object and selects `program`, the only program of the object that will be
+    /// loaded.
     pub(crate) fn new(embedded: Embedded, program: &'static str) -> Result<Opened, Error> {
         let (result, said) = log::captured(|| ObjectBuilder::default().open_memory(embedded.bytes));
         let open = result.map_err(|error| load_error(program, &error, said.clone()))?;
@@ -149,7 +150,8 @@ impl Opened {
         if done { Ok(()) } else { Err(self.lacks(section)) }
     }
 
-    /// Excludes a map of the object from loading. With the constants that are set, the program must not use the map.
+    /// Excludes a map of the object from loading. The constants must be set so that the program
+    /// does not use the map.
     pub(crate) fn leave_out(&mut self, name: &'static str) -> Result<(), Error> {
         let done = self
             .open

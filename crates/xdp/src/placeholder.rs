@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::object::{Opened, placeholder_object};
 use crate::{Constants, Counter, Error};
 
-/// Placeholder programs of a process. Ports with equal constants share one of them. Clones of the value share the
-/// programs.
+/// Placeholder programs of a process. Ports with equal constants share one placeholder program.
+/// Clones of the value share the programs.
 #[derive(Debug, Clone, Default)]
 pub struct Placeholders(Arc<Mutex<Vec<Placeholder>>>);
 

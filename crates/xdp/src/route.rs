@@ -54,8 +54,8 @@ pub(crate) const ROUTE_WORDS: usize = 14;
 /// Size in 32-bit words of the array `route_vlans`, which maps VLANs to interfaces of the router. Each word holds the
 /// entries of two VLANs.
 pub(crate) const VLAN_WORDS: usize = 2048;
-/// `ROUTE_VLAN_UP`: entry in `route_vlans` for a VLAN that is an interface of the router, but whose frames the XDP
-/// program always sends up to the worker.
+/// `ROUTE_VLAN_UP`: entry in `route_vlans` for a VLAN interface of the router whose frames always
+/// go to the worker.
 const VLAN_UP: u16 = u16::MAX;
 /// Flag in the first word of `struct route_conf` (`ROUTE_HAS_VLANS`): at least one VLAN is an interface of the router.
 const HAS_VLANS: u32 = 2;
@@ -70,8 +70,8 @@ const ORDERED: u32 = 8;
 const LIMITED: u32 = 16;
 /// Index in `struct route_conf` of the first word about forwarding by routes (member `answers`).
 const ANSWERS_AT: usize = 4;
-/// Index in `struct route_conf` of the word with the number of the router interface that untagged frames of the port
-/// enter.
+/// Index in `struct route_conf` of the word with the number of the router interface that receives
+/// the port's untagged frames.
 const INTERFACE_AT: usize = 12;
 /// Index in `struct route_conf` of the word with the mode of the reverse path check ([`Sources`]).
 const SOURCES_AT: usize = 13;

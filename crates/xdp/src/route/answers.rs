@@ -299,8 +299,8 @@ impl Answers {
         self.maps.secrets
     }
 
-    /// Returns the memory with the packet and byte counts of each neighbour: the counts of all neighbours on the first
-    /// CPU, then those on the second CPU, and so on.
+    /// Returns the memory with the packet and byte counts of each neighbour. The memory holds the
+    /// counts of all neighbours on the first CPU, then the counts on the second CPU, and so on.
     #[must_use]
     pub fn sent(&self) -> Words {
         self.words(6)

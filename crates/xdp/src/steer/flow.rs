@@ -11,7 +11,8 @@ use crate::filter::Moment;
 pub(super) const KEY_SIZE: usize = 40;
 pub(super) const VALUE_SIZE: usize = 24;
 
-/// `STEER_NO_VLAN`: VLAN value in an encoded flow of frames that are untagged or carry a priority tag (VLAN 0).
+/// `STEER_NO_VLAN`: VLAN value of an encoded flow whose frames are untagged or carry a priority tag
+/// (VLAN 0).
 const NO_VLAN: u16 = 0xffff;
 /// `enum steer_kind` of an encoded IPv4 flow. The next two constants are the value for an IPv6 flow and the flag of a
 /// flow with ports.
