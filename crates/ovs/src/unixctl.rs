@@ -104,7 +104,8 @@ impl Commands {
     /// Runs the `ovs-appctl` command with this name.
     ///
     /// # Errors
-    /// The command does not exist, the number of arguments is wrong, or the command itself fails.
+    /// Returns an error if the command does not exist, if the number of arguments is wrong, or if
+    /// the command itself fails.
     pub fn run(&self, name: &str, arguments: &[String]) -> Answer {
         if name == "list-commands" {
             return Ok(self.list());
@@ -143,7 +144,7 @@ impl Server {
     /// path. Otherwise creates a socket and replaces a stale socket file. Only root may connect.
     ///
     /// # Errors
-    /// The socket cannot be bound, or the file at `path` is no socket.
+    /// Returns an error if the socket cannot be bound, or if the file at `path` is not a socket.
     pub fn bind(path: &Path, sockets: &Arc<Sockets>) -> io::Result<Server> {
         let listener = match sockets.take(path) {
             Some(given) => given,
@@ -157,7 +158,7 @@ impl Server {
     /// Starts a task that serves clients. Aborting the returned task ends the service.
     ///
     /// # Errors
-    /// The event loop does not accept the socket.
+    /// Returns an error if the event loop does not accept the socket.
     pub fn serve(self, commands: Commands) -> io::Result<tokio::task::JoinHandle<()>> {
         let listener = UnixListener::from_std(self.listener)?;
         let (commands, path, sockets) = (Arc::new(commands), self.path, self.sockets);

@@ -24,7 +24,8 @@ const BACKLOG_LIMIT: usize = 16 << 20;
 const CONNECT: Duration = Duration::from_secs(5);
 /// Minimum interval between two transactions that write the switch status.
 const TELL: Duration = Duration::from_millis(20);
-/// Pause before the next such transaction after the server has refused a transaction.
+/// Pause after the server has refused a transaction that writes the switch status. The client sends
+/// the next such transaction after the pause.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 /// Options of the connection to the OVSDB server.

@@ -178,12 +178,12 @@ impl Datum {
         }
     }
 
-    /// Returns the value of an optional string column: a set with one string or none.
+    /// Returns the value of an optional string column: a set with one string, or an empty set.
     pub fn text(value: Option<impl Into<String>>) -> Datum {
         Datum::Set(value.into_iter().map(|text| Atom::String(text.into())).collect())
     }
 
-    /// Returns the value of an optional integer column: a set with one integer or none.
+    /// Returns the value of an optional integer column: a set with one integer, or an empty set.
     pub fn number(value: Option<i64>) -> Datum {
         Datum::Set(value.into_iter().map(Atom::Integer).collect())
     }

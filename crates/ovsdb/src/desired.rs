@@ -295,8 +295,9 @@ impl<'a> View<'a> {
         self.get(column)?.as_number()
     }
 
-    /// Returns the integer in a column as the smaller type `T`. Returns `None` if the column has no integer, or if it
-    /// does not fit into the type. The limits in the database schema prevent the latter.
+    /// Returns the integer in a column as the smaller type `T`. Returns `None` if the column has no
+    /// integer, or if the integer does not fit into `T`. The database schema rules out integers
+    /// that do not fit.
     fn small<T: TryFrom<i64>>(&self, column: &str) -> Option<T> {
         self.number(column).and_then(|number| T::try_from(number).ok())
     }

@@ -213,8 +213,8 @@ impl Replica {
         row.get(column).or_else(|| Some(&self.schema.column(table, column)?.default))
     }
 
-    /// Applies the `<table-updates>` that the method `monitor` delivers. For each changed row, they contain the old
-    /// values and the complete new row.
+    /// Applies the `<table-updates>` that the method `monitor` delivers. The updates contain the
+    /// old values and the complete new row of each changed row.
     ///
     /// # Errors
     ///
@@ -232,8 +232,9 @@ impl Replica {
         })
     }
 
-    /// Applies the `<table-updates2>` that the methods `monitor_cond` and `monitor_cond_since` deliver. They contain
-    /// complete new rows and, for changed rows, only the differences.
+    /// Applies the `<table-updates2>` that the methods `monitor_cond` and `monitor_cond_since`
+    /// deliver. The updates contain the complete row for a new row, and only the differences for a
+    /// changed row.
     ///
     /// # Errors
     ///

@@ -10,14 +10,14 @@ use crate::datum::{Atom, Datum, Uuid};
 /// Properties of a column in the database schema that the replica needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
-    /// Default value, which the column has in rows for which the server sends no value of it.
+    /// Default value of the column in rows for which the server sends no value of the column.
     pub default: Datum,
     /// Whether the column can have several elements. An update then contains the difference between the old and the new
     /// value, and not the new value.
     pub several: bool,
 }
 
-/// The schema of a database, as far as the client needs it.
+/// The parts of a database schema that the client needs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Schema {
     /// Version of the schema, such as `8.3.1`.

@@ -71,7 +71,8 @@ pub enum Event {
     /// The replica of the tables has changed. It contains the complete state after one more transaction of the
     /// database.
     Changed,
-    /// The server has sent a message about the OVSDB lock. The value is whether the session now holds the lock.
+    /// The server has sent a message about the OVSDB lock. The value is true if the session now
+    /// holds the lock.
     Locked(bool),
     /// The server has committed the transaction that this session sent.
     Committed,
@@ -122,12 +123,12 @@ pub struct Session {
     numbers: u64,
     asked: BTreeMap<u64, Asked>,
     outgoing: Vec<Message>,
-    /// Shared with the thread that reads the desired configuration from the replica.
+    /// Replica of the server's tables, shared with the thread that reads the desired configuration.
     replica: Arc<Replica>,
     /// Whether the replica was brought up to date with the server on this connection.
     whole: bool,
-    /// Identifier, assigned by the server, of the last transaction that the replica contains. `None` if the server has
-    /// sent none.
+    /// Identifier of the last transaction that the replica contains. The server assigns the
+    /// identifier. `None` if the server has sent no identifier.
     since: Option<String>,
 }
 

@@ -129,7 +129,8 @@ pub fn refused_socket(target: &str, bridge: &BridgeName, run_directory: &Path) -
     ))
 }
 
-/// Returns a remark for each OpenFlow column of the bridge in the database whose value has no effect, or only in part.
+/// Returns a remark for each OpenFlow column of the bridge in the database whose value has no
+/// effect or only a partial effect.
 pub fn remarks(desired: &Desired, bridge: &Bridge) -> Vec<String> {
     let mut remarks = Vec::new();
     let strange: Vec<&str> = bridge

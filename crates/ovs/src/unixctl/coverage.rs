@@ -42,8 +42,9 @@ impl History {
         }
     }
 
-    /// Returns the average number of occurrences of an event per second over the last `time`, or since the start of the
-    /// process if this is shorter ago. `count` is the present value of the event's counter.
+    /// Returns the average number of occurrences of an event per second over the last `time`. If
+    /// the process is younger than `time`, the average covers the time since the start of the
+    /// process. `count` is the present value of the event's counter.
     fn rate(&self, event: &str, count: u64, now: Instant, time: Duration) -> f64 {
         let all = if time > MINUTE { &self.minutes } else { &self.recent };
         // The newest sample that is at least `time` old.

@@ -124,8 +124,8 @@ fn known_datapath(name: &str) -> Result<(), String> {
     Err(format!("ovs-vswitchd: opening datapath {name} failed (No such device)"))
 }
 
-/// Returns the number of packets that matched entries of the workers' flow caches, and the number of packets that
-/// matched none.
+/// Returns the number of packets that matched entries of the workers' flow caches, and the number
+/// of packets that matched no entry.
 fn lookups(caches: &[CacheState]) -> (u64, u64) {
     let sum = |field: fn(&CacheState) -> u64| caches.iter().map(field).sum::<u64>();
     (sum(|cache| cache.exact_hits + cache.masked_hits), sum(|cache| cache.misses))
@@ -204,8 +204,9 @@ fn is_more(option: &str) -> bool {
     matches!(option, "-m" | "--more")
 }
 
-/// Returns whether ports are printed by name, and not by number. `--names` and `--no-names` request this. Without them,
-/// ports are printed by name only if `--more` is given.
+/// Returns whether ports are printed by name instead of by number. The options `--names` and
+/// `--no-names` select the form. Without these options, ports are printed by name only if `--more`
+/// is given.
 fn wants_names(options: &[String]) -> bool {
     let asked = options.iter().rev().find_map(|option| match option.as_str() {
         "--names" => Some(true),

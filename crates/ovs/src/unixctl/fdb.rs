@@ -60,8 +60,9 @@ fn word(arguments: &[String], at: usize) -> &str {
     arguments.get(at).map_or("", String::as_str)
 }
 
-/// Parses the VLAN argument of `fdb/add` and `fdb/del`. 0 stands for untagged frames, and so does a text that is not a
-/// 16-bit number. Any other number that is not a valid VLAN ID is an error.
+/// Parses the VLAN argument of `fdb/add` and `fdb/del`. The number 0, and a text that is not a
+/// 16-bit number, stand for untagged frames. Any other number that is not a valid VLAN ID is an
+/// error.
 fn vlan(text: &str) -> Result<VlanId, String> {
     match text.parse::<u16>() {
         Err(_) | Ok(0) => Ok(UNTAGGED),

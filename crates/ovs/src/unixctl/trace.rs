@@ -1,5 +1,6 @@
-//! Commands `ofproto/trace` and `ofproto/trace-packet-out` of `ovs-appctl`: the way of a packet through the flow
-//! tables. All forms of arguments that `ovs-vswitchd` accepts are accepted.
+//! Commands `ofproto/trace` and `ofproto/trace-packet-out` of `ovs-appctl`, which show the path of
+//! a packet through the flow tables. The commands accept all forms of arguments that `ovs-vswitchd`
+//! accepts.
 
 use std::sync::Arc;
 
