@@ -134,7 +134,8 @@ pub(crate) struct RouteMaps {
     pub vlans: Vlans,
     own: Arc<OwnMaps>,
     answers: Option<Arc<AnswerMaps>>,
-    /// Maps of the rate limits of control traffic to the kernel. `None` if that traffic is not limited.
+    /// Maps of the rate limits for control traffic to the kernel. `None` if control traffic is not
+    /// limited.
     punts: Option<Arc<PuntMaps>>,
     /// Frame sequence numbers that the XDP program shares with the workers. `None` if frame order is not kept.
     orders: Option<Arc<Orders>>,
@@ -337,8 +338,8 @@ fn no_bits() -> Result<OwnedFd, Error> {
     sys::map_create(spec, None).map_err(failed(OWN_BITS, "create"))
 }
 
-/// Creates a bit array in which all bits are set, so the stage always reads the hash tables. It serves for hash tables
-/// of an earlier release that had no bit array.
+/// Creates a bit array in which all bits are set, so the stage always reads the hash tables. The
+/// array is used with the hash tables of an earlier release that had no bit array.
 fn all_bits() -> Result<OwnedFd, Error> {
     let bits = no_bits()?;
     let words = Mapped::new(bits.as_fd()).map_err(failed(OWN_BITS, "map"))?;
@@ -346,8 +347,9 @@ fn all_bits() -> Result<OwnedFd, Error> {
     Ok(bits)
 }
 
-/// Returns the index of the bit of an own address in the bit array. The bits of IPv6 follow those of IPv4.
-/// `route_is_own4` and `route_is_own6` of the XDP program compute equal indices.
+/// Returns the index of an own address's bit in the bit array. The bits of IPv6 addresses follow
+/// the bits of IPv4 addresses. `route_is_own4` and `route_is_own6` of the XDP program compute equal
+/// indices.
 fn bit_of(address: &IpAddr) -> usize {
     let hash = |mixed: u64| usize::try_from(mixed >> 48).unwrap_or(0);
     match address {
@@ -402,8 +404,8 @@ impl OwnMaps {
 }
 
 impl RouteStage {
-    /// Creates the virtual router stage of a port. It passes packets to the own addresses in `own` to the kernel, and
-    /// sends packets to be routed to the worker.
+    /// Creates the virtual router stage of a port. The stage passes packets to the own addresses in
+    /// `own` to the kernel, and sends packets to be routed to the worker.
     #[must_use]
     pub fn new(port: &RoutePort, own: &Own) -> RouteStage {
         let (conf, vlans) = (words(port), Vlans::none());
@@ -451,10 +453,10 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// Returns a copy of the stage that limits the rate of control packets to the kernel by `limits`. `interface` is
-    /// the number of the router interface that untagged frames of the port enter. Packets from known neighbours have
-    /// rate limits of their own. The stage recognises a known neighbour with the routes by which it forwards. A stage
-    /// that does not forward therefore recognises no neighbour.
+    /// Returns a copy of the stage that limits the rate of control packets to the kernel by
+    /// `limits`. `interface` is the number of the router interface that receives the port's
+    /// untagged frames. Packets from known neighbours have rate limits of their own. Only a stage
+    /// that forwards packets recognises known neighbours, because it finds them by its routes.
     #[must_use]
     pub fn limited(self, limits: &PuntLimits, interface: u16) -> RouteStage {
         let mut maps = self.maps.shared();
@@ -567,7 +569,8 @@ impl RouteMaps {
         self.answers.as_deref()
     }
 
-    /// Returns the maps of the rate limits of control traffic. Returns `None` if that traffic is not limited.
+    /// Returns the maps of the rate limits of control traffic. Returns `None` if control traffic is
+    /// not limited.
     pub fn punts(&self) -> Option<&PuntMaps> {
         self.punts.as_deref()
     }

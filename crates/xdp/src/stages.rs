@@ -1,5 +1,5 @@
-//! Optional stages of a port's program: their maps and constants in the BPF object, and how one of them is
-//! replaced.
+//! Optional stages of a port's program: their maps and constants in the BPF object, and the
+//! replacement of a stage.
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
@@ -150,8 +150,9 @@ impl Stages {
     }
 }
 
-/// Returns the names of the maps that a program has only if one of its stages uses them. The maps for packet captures
-/// and SYN cookies are not included: programs with these are loaded from other BPF objects.
+/// Returns the names of the maps that a program has only if one of its stages uses them. The maps
+/// for packet captures and SYN cookies are not included, because programs with these maps are
+/// loaded from other BPF objects.
 fn optional_maps() -> impl Iterator<Item = &'static str> {
     FilterMaps::names()
         .chain([KnownStations::NAME])

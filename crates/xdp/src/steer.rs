@@ -190,8 +190,9 @@ impl Steering {
         Ok(steering)
     }
 
-    /// Returns a flow steering with the exact flows, table and counts of `self` and with another configuration.
-    /// Programs use the old flow steering until [`crate::Attached::set_stage`] is called with the returned one.
+    /// Returns a flow steering with the exact flows, table and counts of `self` and with another
+    /// configuration. Programs use the old flow steering until [`crate::Attached::set_stage`] is
+    /// called with the returned flow steering.
     ///
     /// # Errors
     /// Returns [`Error::SteerFull`] or [`Error::Map`]. Nothing changes on failure.
@@ -353,8 +354,8 @@ impl Steering {
         Ok(())
     }
 
-    /// Returns the numbers of frames and bytes steered to each target, by exact flows and by the table
-    /// together.
+    /// Returns the numbers of frames and bytes steered to each target. The numbers include frames
+    /// steered by exact flows and frames steered by the table.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.

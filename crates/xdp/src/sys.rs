@@ -201,7 +201,7 @@ pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
     })
 }
 
-/// Types of the BPF maps that this crate creates itself, and not from a map definition in a BPF object file.
+/// Types of the BPF maps that this crate creates without a map definition in a BPF object file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MapKind {
     /// Array that user space can map into its memory (mmap).

@@ -94,7 +94,8 @@ impl FlowMaps {
         super::table::FRAMES,
     ];
 
-    /// Returns the stage's maps with their names, including those that the bridge stage uses too.
+    /// Returns the stage's maps with their names, including the maps that the bridge stage also
+    /// uses.
     pub fn list(&self) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>)> {
         let own = self.table.list().into_iter().map(|(name, map)| match (&self.scratch, name) {
             (Some([counts, _]), COUNTS) => (name, counts.as_fd()),

@@ -72,7 +72,8 @@ pub(super) struct TableMaps {
     served: Vec<[AtomicBool; 2]>,
     /// Secret odd hash factors, one for each word of a flow key.
     pub factors: [u64; 8],
-    /// Number of buckets (cache lines) of the hash table less one: the bit mask that reduces a hash to a bucket index.
+    /// Number of buckets (cache lines) of the hash table minus one. This number is the bit mask
+    /// that reduces a hash to a bucket index.
     pub lines: u32,
 }
 

@@ -36,7 +36,7 @@ struct Mask {
     kept: Option<Instant>,
 }
 
-/// Slot of a flow in the table, or of a removed flow whose slot cannot be reused yet.
+/// Slot of the table. The slot holds a flow, or a removed flow whose slot cannot be reused yet.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     mask: u32,

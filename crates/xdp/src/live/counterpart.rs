@@ -141,7 +141,8 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Attaches the program that passes all frames to a device of the calling thread's network namespace.
+    /// Attaches to a device of the calling thread's network namespace the program that passes all
+    /// frames to the kernel.
     ///
     /// # Errors
     /// Returns the errors of [`crate::Loaded::attach`].
@@ -164,7 +165,8 @@ pub struct Reflect {
 }
 
 impl Reflect {
-    /// Attaches the program that sends frames back to a device of the calling thread's network namespace.
+    /// Attaches to a device of the calling thread's network namespace the program that sends
+    /// received frames back.
     ///
     /// # Errors
     /// Returns the errors of [`crate::Loaded::attach`].
@@ -197,8 +199,8 @@ impl Redirect {
         Redirect::put(Bench::Redirect, ifindex, target, allowed)
     }
 
-    /// Attaches a program that forwards like that of [`Redirect::attach`], and also looks up the kernel's IPv4 routes
-    /// and rewrites the Ethernet header.
+    /// Attaches a program that forwards frames as the program of [`Redirect::attach`] does. The
+    /// program also looks up the kernel's IPv4 routes and rewrites the Ethernet header.
     ///
     /// # Errors
     /// Returns the errors of [`Redirect::attach`].

@@ -66,8 +66,9 @@ pub fn scattered(number: u32) -> Ipv4Addr {
 }
 
 impl FilterBench {
-    /// Loads the benchmark program. The source addresses of its frames are those that [`scattered`] returns for `count`
-    /// numbers from `first` on. `count` must be a power of two.
+    /// Loads the benchmark program. The source addresses of its frames are the addresses that
+    /// [`scattered`] returns for `count` numbers, starting with `first`. `count` must be a power of
+    /// two.
     ///
     /// # Errors
     /// Returns [`Error::Load`] or [`Error::Map`].
