@@ -47,8 +47,8 @@ struct Sessions {
     /// Time without a connected active controller (one to which the daemon connects) after which the bridge enters
     /// standalone mode (forwarding by MAC learning).
     patience: Duration,
-    /// Time since which no active controller has been connected. `None` while one is connected, and if the
-    /// bridge has no active controller.
+    /// Time since which no active controller has been connected. `None` while an active controller
+    /// is connected, and if the bridge has no active controller.
     away: Option<Instant>,
     /// Whether the last log message about standalone mode reported that the bridge is in this mode.
     alone: bool,
@@ -171,9 +171,9 @@ fn patience(settings: &OpenFlow) -> Duration {
     Duration::from_millis(u64::from(longest.unwrap_or_default()) * 3)
 }
 
-/// Makes a bridge enter standalone mode if none of its active controllers has been connected for the time `patience`,
-/// and leave this mode when one connects. Passive controllers (listeners such as `ptcp:`) do not count. The function
-/// does not block.
+/// Makes a bridge enter standalone mode if none of its active controllers has been connected for
+/// the time `patience`. Makes the bridge leave this mode when an active controller connects.
+/// Passive controllers (listeners such as `ptcp:`) do not count. The function does not block.
 fn watch_over(name: &BridgeName, led: &mut Sessions) {
     let status = led.controllers.status();
     let mut active = status.iter().filter(|own| !own.address.is_passive()).peekable();

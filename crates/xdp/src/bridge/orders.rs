@@ -87,8 +87,8 @@ impl Orders {
         [(ORDERS, self.map.as_fd()), (BUCKETS, self.buckets.as_fd())]
     }
 
-    /// Creates sequence numbers for a test run, with as many receive queues as here. No frame counts as being in a
-    /// worker.
+    /// Creates sequence numbers for a test run, with as many receive queues as `self` has. In the
+    /// test run, no frame counts as being in a worker.
     pub(crate) fn scratch(&self) -> Result<Orders, Error> {
         let orders = Orders::new(self.queues())?;
         orders.set_bypass(self.is_bypassed());
@@ -120,8 +120,8 @@ impl Orders {
         }
     }
 
-    /// Returns two sequence numbers of a receive queue. The first is that of the last frame that went to the worker.
-    /// All frames up to the second have left the worker.
+    /// Returns two sequence numbers of a receive queue. The first number belongs to the last frame
+    /// that went to the worker. All frames up to the second number have left the worker.
     #[must_use]
     pub fn numbers(&self, queue: u32) -> (u32, u32) {
         let read = |place| self.word(queue, place).map_or(0, |word| word.load(Ordering::Acquire));
@@ -129,9 +129,10 @@ impl Orders {
         (half(read(SENT)), half(read(DONE)))
     }
 
-    /// Returns the number of frames of a receive queue that went to the worker only because earlier frames of their
-    /// flow were still in it. The number wraps at 2^32. A frame without space for a sequence number is not included,
-    /// because the worker cannot report when the frame leaves.
+    /// Returns the number of frames of a receive queue that went to the worker only because the
+    /// worker still held earlier frames of their flow. The number wraps at 2^32. A frame without
+    /// space for a sequence number is not included, because the worker cannot report when the frame
+    /// leaves.
     #[must_use]
     pub fn waiting(&self, queue: u32) -> u32 {
         let word = self.word(queue, SENT).map_or(0, |word| word.load(Ordering::Acquire));

@@ -175,8 +175,8 @@ impl Blocklist {
         Ok(FormerList(former))
     }
 
-    /// Puts former contents of this list back, as [`Blocklist::take_over`] does with a new list. Returns the contents
-    /// that they replace.
+    /// Restores former contents of this list, as [`Blocklist::take_over`] does with a new list.
+    /// Returns the contents that were replaced.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails. The list is unchanged on failure.

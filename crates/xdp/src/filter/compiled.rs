@@ -98,8 +98,8 @@ impl Compiled {
         Compiler::new(rules.len()).patterns(&rules)
     }
 
-    /// Returns the rules in the order in which the XDP program tries them. If unreadable frames are dropped,
-    /// the last rule is the one that drops them.
+    /// Returns the rules in the order in which the XDP program tries them. If unreadable frames are
+    /// dropped, the last rule drops them.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules

@@ -73,8 +73,8 @@ pub(crate) struct CookieMaps {
     answers: OwnedFd,
 }
 
-/// Divisor of the maximum number of clients. The quotient is the maximum number of entries in `claims` and in
-/// `passed`.
+/// Divisor that derives the sizes of `claims` and `passed`. The maximum number of entries in each
+/// of these maps is the maximum number of clients divided by this value.
 const OF_CLAIMS: u32 = 8;
 
 fn create_passed(clients: u32) -> Result<OwnedFd, Error> {

@@ -150,9 +150,10 @@ impl Key {
         key
     }
 
-    /// Returns the EtherType after all VLAN tags and the offset of the header that follows. Returns `None` if
-    /// the EtherType cannot be reached. A tag with identifier 0 has no VLAN (IEEE 802.1Q, 6.9.1), so the VLAN
-    /// of the frame is that of the outermost tag with another identifier.
+    /// Returns the EtherType after all VLAN tags and the offset of the header that follows. Returns
+    /// `None` if the EtherType cannot be reached. The VLAN of the frame is the identifier of the
+    /// outermost tag whose identifier is not 0, because a tag with identifier 0 has no VLAN (IEEE
+    /// 802.1Q, 6.9.1).
     fn tags(&mut self, head: &[u8]) -> Option<(u16, usize)> {
         let (mut ethertype, mut at) = (word(head, 12)?, 14);
         for _ in 0..TAGS {
@@ -316,8 +317,9 @@ fn word(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
-/// Returns whether an IP header or a VLAN tag follows a length field in place of an EtherType (IEEE 802.2,
-/// RFC 1042). Linux does not read such frames as IP, but other receivers do.
+/// Returns whether the frame has a length field in place of an EtherType, followed by an IP header
+/// or a VLAN tag (IEEE 802.2, RFC 1042). Linux does not read such frames as IP, but other receivers
+/// do.
 fn is_snap_ip(head: &[u8], at: usize, length: u16) -> bool {
     const LEAST_TYPE: u16 = 0x0600;
     let inner = word(head, at + 6).filter(|_| length < LEAST_TYPE && word(head, at) == Some(0xaaaa));

@@ -180,7 +180,8 @@ pub struct Match {
     /// Ranges of frame lengths that match the rule, in bytes without frame check sequence. Longer frames count as
     /// 65535.
     pub lengths: Vec<RangeInclusive<u16>>,
-    /// VLANs that match the rule. The VLAN of a frame is that of the outermost tag with an identifier other than 0.
+    /// VLANs that match the rule. The VLAN of a frame is the identifier of the outermost tag whose
+    /// identifier is not 0.
     pub vlans: Vec<VlanMatch>,
     /// TCP flags that must be set or not set. `None` matches any flags.
     pub tcp_flags: Option<TcpFlags>,

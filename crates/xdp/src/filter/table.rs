@@ -25,8 +25,8 @@ const REMOVED: u64 = 1;
 const ALL6: usize = 4;
 const HIGH: usize = 4;
 const LOW: usize = 5;
-/// Index of the word, in the description of a hash table, that holds the number of the table's first line. `MASK` is
-/// the index of the word with the number of lines less one.
+/// Index of the word with the number of a hash table's first line, in the description of the hash
+/// table. `MASK` is the index of the word with the number of lines minus one.
 const BASE: usize = 0;
 const MASK: usize = 1;
 /// Index of the word with the hash factor in the description of the IPv4 hash table. `SHIFT` is the index of

@@ -19,7 +19,8 @@ const COST_SHIFT: u32 = 16;
 const ATTEMPTS: usize = 4;
 /// Maximum number of source prefixes that have a rate limit bucket at a time, as in the XDP program.
 const SOURCES: usize = 65_536;
-/// Number of table slots in one of which the bucket of a source is placed. The slots take two cache lines.
+/// Number of table slots among which the bucket of a source can be placed. The slots take two cache
+/// lines.
 const WAYS: usize = 8;
 /// Maximum number of counter rows of a rule. Workers with an index below this number have rows of their own,
 /// and all other workers share one additional row.
@@ -105,8 +106,8 @@ fn rows_for(cpus: u32) -> usize {
 /// Counters and rate limit bucket of one rule.
 #[derive(Debug)]
 pub(super) struct RuleTally {
-    /// Number of the rule, which distinguishes the rule's sources from those of other rules in the table of
-    /// sources.
+    /// Number of the rule. In the table of sources, the number distinguishes this rule's sources
+    /// from the sources of other rules.
     number: u64,
     /// Counts of the rule that a predecessor process handed over: packets, bytes, and the packets and bytes on
     /// which the rule acted.

@@ -306,8 +306,8 @@ impl WorkerFilter {
         wide(found)
     }
 
-    /// Returns the class of the bytes of a frame that a probe examines. The class is 0 if the frame ends before
-    /// these bytes or no pattern requires their values.
+    /// Returns the class of the bytes of a frame that a probe examines. Returns class 0 if the
+    /// frame ends before these bytes, or if no pattern requires their values.
     fn class_of_bytes(&self, probe: &Probe, index: u32, key: &Key, frame: &Frame<'_>) -> usize {
         let mut value = [0; 8];
         let place = key.base.get(probe.base).copied().flatten().zip(value.get_mut(..probe.length));
