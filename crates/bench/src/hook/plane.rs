@@ -17,7 +17,7 @@ pub enum Plane {
     BareDrop,
     /// Minimal XDP program that reads the frame and then drops it.
     ReadingDrop,
-    /// Trivium's program of a port, without an AF_XDP socket.
+    /// Trivium's program of a port without an AF_XDP socket. The program drops all packets.
     PortDrop,
     /// Trivium's program of a port, with a filter that has one rule.
     FilterDrop,

@@ -10,7 +10,7 @@ use xdp::filter::{Compiled, FilterError, RuleSet};
 
 use super::{BlocklistFiles, Definition, Filters, named_by_ports, object, refused, translate};
 
-/// Maximum size in bytes of the tables of all compiled filters. The kernel has the tables a second time.
+/// Maximum size in bytes of the tables of all compiled filters. The kernel holds a second copy of the tables.
 const COMPILED_MAX: usize = 1 << 30;
 
 /// Filters that were compiled before the data plane was locked.

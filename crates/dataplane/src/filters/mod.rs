@@ -667,7 +667,7 @@ fn cookie_state(action: &model::FilterAction, counted: Option<&CookieCounters>) 
     })
 }
 
-/// Returns the names of the filters that ports of a configuration name.
+/// Returns the names of the filters to which the ports of a configuration refer.
 fn named_by_ports(config: &Config) -> BTreeSet<&FilterName> {
     config.ports.values().filter_map(|port| port.filter.as_ref()).collect()
 }

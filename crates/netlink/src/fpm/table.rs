@@ -46,8 +46,8 @@ pub(crate) struct Table {
     /// Whether a replay of zebra's routes was completed. From then on, the kernel's copies of FRR's routes are ignored.
     whole: bool,
     replay: Option<Replay>,
-    /// IDs of FRR's next-hop objects in the mirror of the kernel's routing state, by the IDs that zebra uses in the FPM
-    /// session.
+    /// Maps the ID that zebra uses for a next-hop object in the FPM session to the ID of this object in the mirror of
+    /// the kernel's routing state.
     ids: HashMap<u32, u32>,
     /// First ID to try in the mirror of the kernel's routing state for the next object whose own ID is already in use.
     next_alias: u32,

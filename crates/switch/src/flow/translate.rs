@@ -162,8 +162,9 @@ struct Run<'p> {
     /// Whether a header was removed, and the header behind it has not been parsed.
     opaque: bool,
     stack: Vec<(u128, u16)>,
-    /// Queue that actions have selected for subsequent outputs. `queued` is the queue that the program's steps have
-    /// selected so far. `None` means the default queue.
+    /// Queue that the actions translated so far have selected for later outputs. `None` means the default queue.
+    /// `queued` is the queue that the steps of the translated program select. If the two differ at an output, a step
+    /// that selects `queue` is added first.
     queue: Option<u32>,
     queued: Option<u32>,
     action_set: Vec<Action>,

@@ -39,8 +39,8 @@ impl Form {
 /// A header field that the cases test.
 struct Header {
     name: &'static str,
-    /// Match on the fields that a match on this field requires (prerequisites), in `ovs-ofctl` syntax (such as
-    /// `mpls,`).
+    /// Prerequisites of the field in `ovs-ofctl` syntax, such as `mpls,`. A rule must match these before it can match
+    /// the field.
     needs: &'static str,
     frame: fn() -> Vec<u8>,
     /// Index of the first bit of the field in the frame. `bits` is the number of bits.

@@ -23,7 +23,7 @@ pub(crate) const FOR_FLOWS: u32 = 2;
 /// Configuration of the bridge stage of one port's XDP program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BridgePort {
-    /// Number of the port in its process, below [`super::BRIDGE_PORTS`].
+    /// Number of the port, which is unique within the daemon and less than [`super::BRIDGE_PORTS`].
     pub port: u16,
     /// VLAN to which untagged frames belong. With `None`, untagged frames go to the worker.
     pub untagged: Option<u16>,

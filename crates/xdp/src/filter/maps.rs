@@ -363,9 +363,8 @@ impl Filter {
 }
 
 impl Blocklist {
-    /// Creates a block list in the block list slot of a filter that this process has created. The program of
-    /// a filter that was taken over from another process may read the slot in another format. A filter of
-    /// that kind gets a new list by [`Filter::use_list`].
+    /// Creates a block list for a filter that this process has created. For a filter that was taken over from another
+    /// process, use [`Filter::use_list`], because the program of that filter may expect another format of the list.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.

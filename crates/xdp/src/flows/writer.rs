@@ -124,8 +124,8 @@ impl FlowWriter {
         Ok(slot)
     }
 
-    /// Returns the index of a mask that every XDP program run in progress reads completely. Returns an error if the
-    /// mask is new or the table has no place for it.
+    /// Returns the index of a mask in the table of masks. Returns an error if the table has no place for a new mask, or
+    /// if XDP programs may still run that started before the mask was written. These could read a part of the mask.
     fn number(&mut self, mask: &[u64; 8]) -> Result<u32, Refused> {
         let known = self.masks.iter().position(|known| known.nth > 0 && known.words == *mask);
         if let Some(at) = known {

@@ -24,6 +24,8 @@ pub(crate) fn listen(listener: fn(&str)) {
     });
 }
 
+/// Passes a message of libbpf to the listener. libbpf calls this function for each message.
+///
 /// # Safety
 /// `format` and `arguments` must be valid arguments of `vprintf`.
 unsafe extern "C" fn said(

@@ -111,7 +111,8 @@ pub(super) fn get_set_field(body: &mut Reader<'_>, version: Version) -> Result<A
     Ok(action)
 }
 
-/// Decodes the fields of a copy-field action, after its bit numbers.
+/// Decodes the source field and the destination field of a copy-field action. In the action, they follow the number of
+/// bits and the bit offsets.
 pub(super) fn copy_field(
     mut body: Reader<'_>,
     bits: u16,
