@@ -371,8 +371,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Tests insertions, searches and removals. The hashes are drawn from a small set, therefore groups
-        /// overflow into others.
+        /// Tests insertions, searches and removals. The hashes come from a small set. Therefore groups become full, and
+        /// entries are stored in later groups.
         #[test]
         fn entries_are_found_until_they_are_removed(
             ops in prop::collection::vec((any::<bool>(), 0_u32..6, 0_u32..60), 1..500),

@@ -398,8 +398,9 @@ impl<const W: usize, T> Classifier<W, T> {
         entries.filter(move |entry| matches(&entry.value, value, mask))
     }
 
-    /// Returns whether a rule of equal priority in the classifier overlaps the rule with this value and mask: some key
-    /// matches both rules. A rule with exactly this value, mask and priority does not count.
+    /// Returns whether a rule of equal priority in the classifier overlaps the rule with this value and mask. Two rules
+    /// overlap if a key exists that matches both rules. A rule with exactly this value, mask and priority does not
+    /// count.
     #[must_use]
     pub fn overlaps(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> bool {
         self.subtables.iter().flatten().any(|subtable| subtable.overlaps(value, mask, priority))

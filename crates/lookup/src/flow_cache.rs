@@ -17,9 +17,10 @@
 //! A packet is looked up only under the masks that flows of its own port have. These masks are ordered by the number of
 //! packets of this port that matched under them. A sender that causes many masks thus slows down only its own port.
 //!
-//! Flows have no priorities. They must be disjoint. If two flows overlap, either may match. A hint of the EMC is always
-//! verified by comparing the flow with the packet. Therefore a hint to a removed or replaced flow is a miss. Words of
-//! the extended key are read only if a flow has bits in them.
+//! Flows have no priorities. The flows must be disjoint: no packet may match two flows. If flows overlap nevertheless,
+//! a look-up returns any one of the matching flows. A hint of the EMC is always verified by comparing the flow with the
+//! packet. Therefore a hint to a removed or replaced flow is a miss. Words of the extended key are read only if a flow
+//! has bits in them.
 //!
 //! Invariants: a flow's key has no bits outside its mask. The entry of a flow refers to a mask in use, and a free
 //! entry refers to no mask. Every mask in use has flows, and occurs once in the search order of each port that has

@@ -1,7 +1,7 @@
 //! Look-ups in large tables.
 //!
 //! - Longest-prefix tries map addresses to next hops, for tables of a million prefixes that change
-//!   continuously. This page describes them.
+//!   continuously. The rest of this page describes the tries.
 //! - The [`classifier`] holds rules with masks and priorities over keys of words.
 //! - The [`flow_cache`] of each worker caches the results of the classifier.
 //!

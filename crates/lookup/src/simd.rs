@@ -1,14 +1,15 @@
 //! Instructions that only some CPUs have: detection at run time, and comparison of sixteen octets at once.
 //!
-//! The code for such instructions is compiled from the source of a portable function, and is used beside it:
+//! Some portable functions are compiled a second time with such instructions. The program contains both variants of
+//! these functions:
 //! - Look-ups in a trie (`trie.rs`), with the population count instruction (`popcnt`), which baseline x86-64
 //!   lacks.
 //! - Look-ups in a flow cache (`flow_cache/find.rs`), and look-ups of several keys in a classifier
 //!   (`classifier/burst.rs`), with 256-bit words and multiplication that leaves the flags unchanged (`avx2`,
 //!   `bmi1`, `bmi2`, `popcnt`).
 //!
-//! Tests compare each code path with the portable one. Comparisons of sixteen octets use SSE2, which is part of
-//! baseline x86-64.
+//! Tests compare the results of both variants. Comparisons of sixteen octets use SSE2, which is part of baseline
+//! x86-64.
 #![allow(unsafe_code, reason = "calls the compiler's functions for SSE2 instructions")]
 
 /// Returns whether the CPU has instructions for 256-bit words (AVX2), and the bit manipulation instructions that are

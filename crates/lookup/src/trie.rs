@@ -56,7 +56,7 @@ pub fn low(word: u64) -> u32 {
     low
 }
 
-/// Returns the number of bits that are set in `bits` at the position `slot` and below.
+/// Returns the number of bits that are set in `bits`, from bit 0 to bit `slot` inclusive.
 #[inline(always)]
 fn rank(bits: u64, slot: usize) -> usize {
     // The shift is at most 63, and all bits above the slot are shifted out.
@@ -80,8 +80,8 @@ pub fn place(at: u32) -> usize {
 /// target and whether the target is a node. If the target is a next hop, the returned number is twice the index of the
 /// word that holds the next hop, plus one if the next hop is in the upper half of the word.
 ///
-/// Both possible targets are computed, and one is selected without a branch. The outcome is unpredictable,
-/// and a misprediction would cost more.
+/// The function computes both possible targets and selects one of them without a branch. The CPU cannot predict the
+/// selection, and a mispredicted branch costs more than the second computation.
 #[inline(always)]
 fn step(words: &[AtomicU64], node: usize, slot: usize) -> (usize, bool) {
     let (children, leaves, bases) = (word(words, node), word(words, node + 1), word(words, node + 2));

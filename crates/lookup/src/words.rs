@@ -3,8 +3,8 @@
 //!
 //! Free parts are kept in a list for each length. A part that readers may still use is reused only after a grace
 //! period. Adjacent free parts are joined occasionally. Space that was freed in parts of one length can then serve
-//! parts of another length. Words are zero until they are first written, and the kernel maps no memory for such pages.
-//! A large array therefore costs only the memory that is used.
+//! parts of another length. All words are initially zero, and the kernel allocates a page of memory when the page is
+//! first written. A large array therefore costs only the memory that is used.
 //!
 //! A mirror is externally owned memory (a mapped BPF array) that holds a copy of the words at the same
 //! offsets. BPF programs read it.
@@ -19,12 +19,12 @@ use zerocopy::FromZeros;
 
 /// Maximum number of words in a part: 64 nodes of three words each.
 const LONGEST: usize = 192;
-/// Number of words that are reserved for removals of prefixes. They suffice for the new nodes of many removals.
+/// Number of words that are reserved for removals of prefixes. The reserve suffices for the new nodes of many removals.
 pub const RESERVE: usize = 8192;
 /// Minimum number of words by which the array grows before adjacent free parts are joined. If one sixteenth of the used
-/// words is more, the array grows by that number first.
+/// words is a larger number, this number applies instead.
 const JOIN: usize = 1 << 13;
-/// Number of unlinked parts at which a grace period begins for them.
+/// Number of unlinked parts that form a batch. A grace period begins when a batch is full.
 const BATCH: usize = 1024;
 
 /// Error for a change that needs more words than the table has free.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The mirror (the copy of the kernel's routing state in this process) contains the kernel's links, addresses,
-//! neighbours and rules, and its routes of origins other than FRR. The routes of FRR come from the FPM session
+//! neighbours and rules, and the kernel's routes whose origin is not FRR. The routes of FRR come from the FPM session
 //! (`fpm/table.rs`).
 //!
 //! **Replays.** After connecting, zebra announces all its routes, and does not mark the end of this replay. A
@@ -110,8 +110,8 @@ impl FpmListener {
         Ok(listener)
     }
 
-    /// Returns a listener whose socket is created as soon as the address is available. The server tries this every
-    /// second.
+    /// Returns a listener whose socket is created as soon as the address is available. The server tries to create the
+    /// socket every second.
     #[must_use]
     pub fn later(netns: Option<&Netns>, address: SocketAddr) -> FpmListener {
         FpmListener { address, netns: netns.cloned(), socket: None, users: None }

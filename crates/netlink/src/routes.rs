@@ -116,8 +116,8 @@ impl<A: Family> Routes<A> {
         })
     }
 
-    /// Returns all routes to exactly this prefix, in the order of their keys. Those routes that apply to all packets
-    /// are in the order of preference.
+    /// Returns all routes to exactly this prefix, in the order of their keys. Routes that apply to all packets are in
+    /// the order of preference.
     pub(crate) fn to_prefix(
         &self,
         table: u32,
@@ -420,8 +420,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks that [`Routes::within`], called for slices of any length, returns the routes that a check of each
-        /// route returns.
+        /// Reads all routes to a prefix with [`Routes::within`] in slices of any length. Checks that the result equals
+        /// the result of a search through all routes.
         #[test]
         fn routes_within_a_prefix_are_found_slice_by_slice(
             keys in prop::collection::vec((prop::sample::select(vec![0, 1, 2, 254, u32::MAX]), any::<u8>(), any::<u8>(), 0..2_u32), 0..60),

@@ -32,7 +32,8 @@ pub struct Link {
     pub running: bool,
     /// Index of the bridge or VRF device to which the device belongs. `None` if there is none.
     pub master: Option<u32>,
-    /// Index of the lower device (of a VLAN, for example), or of the peer of a veth device.
+    /// Index of the lower device, for example of the device below a VLAN device. For a veth device,
+    /// index of its peer.
     pub parent: Option<u32>,
 }
 

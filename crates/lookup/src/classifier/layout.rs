@@ -85,8 +85,8 @@ impl<const W: usize> Layout<W> {
     }
 }
 
-/// Converts a word of a key to a number in which the first octet in memory is the highest octet (big-endian order), or
-/// back.
+/// Converts a word of a key to a number in which the first octet in memory is the highest octet (big-endian order). The
+/// function also converts such a number to a word.
 #[inline(always)]
 fn turned(word: u64) -> u64 {
     word.to_be()

@@ -2,8 +2,9 @@
 //! this hash probably matches.
 //!
 //! A hint has 32 bits: the index of a flow in the low bits, and a part of the packet's hash in the high bits. The flow
-//! cache verifies a hint by comparing the flow with the packet. A new hint replaces a pseudo-randomly chosen one if its
-//! set is full. Therefore a sender cannot choose packets that keep the packets of other senders out of the cache.
+//! cache verifies a hint by comparing the flow with the packet. If the set for a new hint is full, the new hint
+//! replaces a pseudo-randomly chosen hint of the set. Therefore a sender cannot choose packets that keep the packets of
+//! other senders out of the cache.
 
 use std::num::NonZeroU32;
 

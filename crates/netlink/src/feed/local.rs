@@ -10,7 +10,7 @@ use crate::rtnetlink::route::{RT_TABLE_LOCAL, RT_TABLE_MAIN};
 use crate::state::{self, Family, Kind, RouteKey};
 
 /// Returns the addresses of packets that the kernel must process: this host's own addresses, and the broadcast and
-/// anycast addresses of its links. They are host routes of the local table.
+/// anycast addresses of its links. These addresses are the host routes of the local table.
 #[must_use]
 pub fn own_addresses(mirror: &Mirror) -> (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>) {
     let own = |kind| matches!(kind, Kind::Local | Kind::Broadcast | Kind::Anycast);

@@ -459,8 +459,9 @@ impl Feed {
         self.waiting.len() + self.adjacencies.waiting() + paths
     }
 
-    /// Installs routes that were refused earlier, as far as each table now has space for routes of each address family.
-    /// A failed attempt does not end the search, because later routes may need less space.
+    /// Tries again to install the routes that were refused earlier. Continues after a failed attempt, because later
+    /// routes may need less space. After `TRIES` consecutive failures in a table and address family, continues with the
+    /// next table or address family.
     fn bring_waiting(&mut self, mirror: &Mirror) {
         let (mut from, mut refused) = (Bound::Unbounded, 0);
         while let Some(key) = self.waiting.range((from, Bound::Unbounded)).next().copied() {
@@ -480,7 +481,7 @@ impl Feed {
         }
     }
 
-    /// Replaces the route to a prefix by one that punts the packets to the kernel. This is done if the table had no
+    /// Replaces the route to a prefix by a route that punts the packets to the kernel. This is done if the table had no
     /// space for a new route and still contains the previous route, whose next hop may no longer be valid. Does nothing
     /// if the table has no route to exactly this prefix.
     fn leave_to_kernel(&mut self, mirror: &Mirror, key: Key) {

@@ -16,7 +16,7 @@ pub(super) fn selector(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) ->
 }
 
 /// Returns a selector for the packets that meet the conditions of a rule. Returns `None` if no packet that the router
-/// forwards meets them.
+/// forwards can meet the conditions.
 pub(super) fn selected(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Selector> {
     // The packets have no output device yet, and no mark.
     if rule.output.is_some() || rule.mark.is_some_and(|(mark, mask)| mark & mask != 0) {

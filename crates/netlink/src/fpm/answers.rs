@@ -53,7 +53,7 @@ pub(crate) struct Answers {
     /// Number that identifies the FPM session. Answers of other FPM sessions are ignored.
     session: u64,
     waiting: BTreeMap<Key, Said>,
-    /// Maximum number of unsent answers. If the number is exceeded, zebra does not read the answers.
+    /// Maximum number of unsent answers. A larger number shows that zebra does not read the answers.
     most: usize,
 }
 

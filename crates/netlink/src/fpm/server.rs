@@ -35,7 +35,8 @@ const ANSWERS: usize = 64 << 10;
 const UNREAD: Duration = Duration::from_secs(30);
 /// Maximum number of unsent answers to zebra, in addition to the maximum number of routes.
 const SPARE: usize = 65_536;
-/// Interval at which the idle thread checks whether it must end, and tries to listen on its address if it does not.
+/// Interval at which the idle thread checks whether it must end, and tries to open its listening socket if the socket
+/// does not exist yet.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Time without received data after which the kernel sends a keepalive probe to the peer. Two further probes
 /// follow at half this interval.
