@@ -64,11 +64,13 @@ pub struct NextHop {
 /// ([`AdjacencyView::knows`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquaintance {
-    /// According to the kernel's neighbour table, the address belongs to the MAC address of the sender.
+    /// According to the kernel's neighbour table, the source IP address belongs to the source MAC address.
     Known,
-    /// The kernel is resolving the address by ARP or neighbour discovery. Packets to the address wait in the kernel.
+    /// The kernel is resolving the source IP address by ARP or neighbour discovery. Packets to this address wait in the
+    /// kernel.
     Asked,
-    /// The address belongs to another MAC address, or no neighbour with the address is known.
+    /// The source IP address belongs to another MAC address, or the neighbour table does not
+    /// contain the address.
     Unknown,
 }
 
@@ -248,7 +250,7 @@ impl AdjacencyView {
         }
     }
 
-    /// Returns the packet and byte counters of a worker. Only this worker may use them.
+    /// Returns the packet and byte counters of a worker. Only this worker may use the counters.
     #[inline]
     #[must_use]
     pub fn counts(&self, worker: usize) -> Counts<'_> {
@@ -286,8 +288,8 @@ struct Used {
     known: bool,
     /// Whether readers can find the adjacency by its address in the hash buckets.
     found: bool,
-    /// Packet and byte counts at the time when the adjacency was created. They belong to earlier adjacencies with this
-    /// number and are subtracted for display.
+    /// Packet and byte counts at the time when the adjacency was created. These counts belong to earlier adjacencies
+    /// with this number and are subtracted for display.
     before: (u64, u64),
 }
 

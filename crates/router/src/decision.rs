@@ -1,11 +1,10 @@
 //! The routing decision for each packet of a burst, made from extracted header fields without access to the
 //! frames.
 //!
-//! The decisions are the same as those of Linux (`ip_rcv`, `ip_route_input`, `ip_forward` and their IPv6
-//! counterparts), with one difference. A packet that needs more than a new Ethernet header and a decremented
-//! TTL is punted to the kernel. The kernel gets the packet unmodified and replies, resolves, fragments or
-//! delivers as usual. Packets without a route are an exception, for which the router itself sends ICMP errors
-//! if it can ([`Router::error`]).
+//! The decisions are the same as those of Linux (`ip_rcv`, `ip_route_input`, `ip_forward` and their IPv6 counterparts),
+//! with one difference. A packet that needs more than a new Ethernet header and a decremented TTL is punted to the
+//! kernel. The kernel gets the packet unmodified and replies, resolves, fragments or delivers as usual. For packets
+//! without a route, the router itself sends ICMP errors if it can build them ([`Router::error`]).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -107,7 +106,7 @@ pub struct Router {
     /// Common punt TAP of the router, through which the kernel receives punted packets. The value is `None` if there is
     /// none.
     pub kernel: Option<Kernel>,
-    /// VLAN tags of the interfaces, and the punt TAPs of those interfaces that have their own.
+    /// VLAN tags of the interfaces, and the punt TAPs of interfaces that have a separate punt TAP.
     pub mirrored: Mirrored,
     /// Source verification mode (reverse path check) of each interface, by interface number. The mode is off for
     /// interfaces beyond the end of the list.
@@ -223,8 +222,8 @@ impl<A: Copy> Pending<A> {
         Filling { addresses, places, len: 0, whole: len }
     }
 
-    /// Moves the packets for which `first` returns true to the front and returns their number. The order within both
-    /// parts stays unchanged.
+    /// Moves the packets for which `first` returns true to the front of the list, and returns the number of these
+    /// packets. The order of the packets within both parts does not change.
     fn part(&mut self, first: impl Fn(usize) -> bool) -> usize {
         let (mut kept, mut others) = (0, 0);
         for at in 0..self.len {
@@ -461,8 +460,8 @@ impl Router {
         })
     }
 
-    /// Makes the routing decisions for the packets collected in `scratch`. `interface` returns the ingress
-    /// interface and `key` the flow key of the packet at an index. Both are called only if a policy rule or a
+    /// Makes the routing decisions for the packets collected in `scratch`. `interface` returns the ingress interface of
+    /// the packet at an index, and `key` returns its flow key. Both functions are called only if a policy rule or a
     /// choice among several next hops needs them.
     pub fn answer(
         &self,

@@ -4,7 +4,8 @@
 //! Other packets are routed by their flow key ([`Router::admit`](crate::Router::admit)). `Router::admit` accepts plain
 //! packets too, with equal results except for two checks. The IPv4 header checksum is verified only by this module.
 //! Packets from this host's own addresses are dropped only by `Router::admit`. Callers of this module must check for
-//! such packets themselves ([`OwnAddresses::may_hold`](crate::OwnAddresses::may_hold)). Tests compare the two.
+//! such packets themselves ([`OwnAddresses::may_hold`](crate::OwnAddresses::may_hold)). Tests compare this module with
+//! `Router::admit`.
 
 /// Number of octets that [`four`] reads: an Ethernet header and an IPv4 header without options.
 pub const HEAD_4: usize = 14 + 20;

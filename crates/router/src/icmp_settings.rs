@@ -1,5 +1,5 @@
-//! Settings of the ICMP error messages that a router sends: for which ingress interfaces, and from which source
-//! addresses.
+//! Settings of the ICMP error messages that a router sends: the ingress interfaces for whose packets the router sends
+//! errors, and the source addresses of the errors.
 
 use std::net::IpAddr;
 

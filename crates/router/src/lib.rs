@@ -12,10 +12,10 @@
 //! The router returns one [`Decision`] for each packet and accesses no frame. For a refused packet the router
 //! builds the ICMP error to its sender ([`IcmpError`]).
 //!
-//! A [`Fib`] (one routing table) has one writer, and the [`Adjacencies`] of all tables of a router have the
-//! same writer. Any number of workers read their views. Routes with equal next hops share a path. One write
-//! therefore redirects all these routes. A path that changes keeps as many flows on their next hops as the new
-//! shares allow ([`Buckets`]). A change of a neighbour's link-layer address costs one write, too.
+//! A [`Fib`] (one routing table) has one writer, and the [`Adjacencies`] of all tables of a router have the same
+//! writer. Any number of workers read the tables and the adjacencies through views. Routes with equal next hops share a
+//! path. One write therefore redirects all these routes. A path that changes keeps as many flows on their next hops as
+//! the new shares allow ([`Buckets`]). A change of a neighbour's link-layer address costs one write, too.
 //!
 //! ```
 //! use lookup::Prefix;

@@ -31,8 +31,8 @@ use crate::adjacency::{Acquaintance, AdjacencyView};
 use crate::punt::Punt;
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// Number of slots, in each class, for the shares of interfaces. There are as many slots for the shares of sources. A
-/// hash selects the slot.
+/// Number of slots, in each class, for the shares of interfaces. An equal number of slots holds the shares of sources.
+/// The interface number or the hash of the source, modulo the number of slots, selects the slot.
 const SHARES: usize = 256;
 /// Divisor of a class's rate. The quotient is the share of one interface.
 const OF_INTERFACE: u64 = 8;

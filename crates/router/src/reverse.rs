@@ -72,8 +72,8 @@ impl Router {
         }
     }
 
-    /// Looks up the route to the source address of a packet. The result is the output port of the route, or states that
-    /// there is no route, or that the route leads to a device that is not a port of the router.
+    /// Looks up the route to the source address of a packet. Returns the output port of the route. Otherwise, the
+    /// result states that there is no route, or that the route leads to a device that is not a port of the router.
     #[must_use]
     pub fn reverse_route(&self, interface: u16, reader: &Reader, key: &FlowKey) -> ReverseRoute {
         match self.back(interface, reader, key) {

@@ -1,8 +1,8 @@
 //! A heap allocator that counts allocations. Benchmarks and tests use it to verify that the data path does
 //! not allocate.
 //!
-//! A binary enables the counting allocator with `#[global_allocator]`. All other binaries use the system
-//! allocator, which this type wraps.
+//! A binary enables the counting allocator with `#[global_allocator]`. All other binaries use the system allocator
+//! directly.
 #![allow(unsafe_code, reason = "GlobalAlloc is an unsafe trait; every method passes its contract on")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

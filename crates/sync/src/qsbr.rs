@@ -351,8 +351,8 @@ impl Drop for Reader {
     }
 }
 
-/// Waiting of increasing length for a control thread that waits for readers: the thread first spins, then yields, then
-/// sleeps. A worker takes microseconds for a burst, but milliseconds if it is preempted.
+/// Waiting strategy of a control thread that waits for readers. The thread first spins, then yields the CPU, and then
+/// sleeps for increasing times. A worker takes microseconds for a burst, but milliseconds if it is preempted.
 struct Backoff {
     turn: u32,
 }

@@ -198,7 +198,8 @@ mod tests {
         assert!(begins.try_recv().is_err());
     }
 
-    /// Checks that a writer that must not wait does not wait, and that the grace period lasts as long.
+    /// Checks that a writer that must not wait does not wait, and that its grace period still lasts until the external
+    /// readers have ended.
     #[test]
     fn a_writer_without_waiting_goes_on() {
         let domain = Domain::new();

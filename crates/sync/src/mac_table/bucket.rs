@@ -10,11 +10,12 @@ use crate::primitives::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence, pause,
 
 /// Number of entries in a bucket. The loom models have fewer, in order to keep the models small.
 pub const WAYS: usize = if cfg!(loom) { 2 } else { 4 };
-/// Maximum number of attempts of a reader to read a bucket while writers change the bucket. The attempts take a few
-/// microseconds, and then the lookup is a miss. In the loom models the number is unlimited. A miss in a model
+/// Maximum number of attempts of a reader to read a bucket while writers change the bucket. If all attempts fail, which
+/// takes a few microseconds, the lookup is a miss. In the loom models the number is unlimited. A miss in a model
 /// therefore means that the table has lost an entry.
 const READ_TRIES: usize = if cfg!(loom) { usize::MAX } else { 64 };
-/// Maximum number of attempts of a worker to lock a bucket. Then the operation of the worker returns without a change.
+/// Maximum number of attempts of a worker to lock a bucket. If all attempts fail, the operation of the worker returns
+/// without a change.
 const LOCK_TRIES: usize = if cfg!(loom) { 2 } else { 64 };
 
 #[derive(Debug)]
@@ -85,9 +86,9 @@ impl Bucket {
         }
     }
 
-    /// Returns the value and the age of a key in this bucket, with as few instructions as possible. `None` means that
-    /// the key is absent, is in its second bucket, or that a writer changed the bucket. The caller must then call
-    /// [`Bucket::find`].
+    /// Returns the value and the age of a key in this bucket, with as few instructions as possible. Returns `None` if
+    /// the key is absent, if the key is in its second bucket, or if a writer changed the bucket. The caller must then
+    /// call [`Bucket::find`].
     #[inline(always)]
     pub(super) fn glance(&self, key: u64) -> Option<(u32, u16)> {
         let sequence = self.sequence.load(Ordering::Acquire);

@@ -374,8 +374,8 @@ impl MacTable {
         at.0 as u32 & self.mask
     }
 
-    /// Returns the index of the key's second bucket. The second index differs from the first in the lowest bit at
-    /// least.
+    /// Returns the index of the key's second bucket. The second index differs from the index of the first bucket, at
+    /// least in the lowest bit.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "takes the other half")]
     fn second(&self, at: BucketIndex) -> u32 {
