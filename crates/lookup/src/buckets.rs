@@ -20,7 +20,7 @@ use crate::simd;
 pub const NO_NUMBER: u32 = u32::MAX;
 const WAYS: usize = 15;
 /// Minimum number of groups of a large table. The tags of a large table (16 bytes for each group) do not stay in the L1
-/// cache. Therefore searches prefetch them.
+/// cache. Therefore searches prefetch the tags.
 const LARGE: usize = 256;
 /// Average number of entries per group at which the table doubles its number of groups. At this load, one in twenty
 /// groups is full.

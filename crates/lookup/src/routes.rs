@@ -25,8 +25,8 @@ pub struct Routes<A: Address> {
     len: usize,
 }
 
-/// A leaf of the map: up to [`MOST`] prefixes with their next hops, stored in columns. Columns of numbers with
-/// different widths leave no gaps in memory.
+/// A leaf of the map: up to [`MOST`] prefixes with their next hops, stored in columns. Separate columns avoid padding
+/// between numbers of different widths.
 struct Leaf<A: Address> {
     /// Upper part of each address. The lower parts are in `lowers`, and are empty for IPv4 addresses.
     uppers: Vec<A::Upper>,

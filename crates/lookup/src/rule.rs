@@ -1,6 +1,7 @@
 //! Rules that match masked keys: [`Rule`] for insertion into a classifier, and [`Entry`] as a view of an inserted rule.
 
-/// A rule, which matches keys that equal a value in the bits of a mask, with a priority and a payload.
+/// A rule with a value, a mask, a priority and a payload. The rule matches the keys that equal the value in the bits of
+/// the mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule<const W: usize, T> {
     /// Words that a key must equal in the bits of the mask. Bits outside the mask are ignored.

@@ -21,7 +21,8 @@ pub struct Table<A: Address> {
     /// For each prefix length, number of prefixes with this length.
     lengths: Vec<usize>,
     parts: Parts,
-    /// Parts of the word array that the current change has written. Readers cannot reach them yet.
+    /// Parts of the word array that the current change has written. Readers cannot reach these
+    /// parts yet.
     made: Vec<Part>,
     /// Parts of the word array that readers can no longer reach after the current change is published.
     left: Vec<Part>,
@@ -213,7 +214,7 @@ impl<A: Address> Table<A> {
     }
 
     /// Returns the next hop of the longest prefix with 1 to `most` bits that contains an address. Returns 0 if there is
-    /// no such prefix: the next hop of the default route is stored in a separate word.
+    /// no such prefix. The default route does not count, because its next hop is stored in a separate word.
     fn inherited(&self, address: A, most: u32) -> u32 {
         self.cover(address, 1, most).map_or(0, |(_, hop)| hop.0)
     }

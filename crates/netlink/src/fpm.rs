@@ -180,8 +180,8 @@ pub struct FpmStatus {
     pub sessions: u64,
     /// Number of FPM messages that were received in all FPM sessions.
     pub messages: u64,
-    /// Number of messages that were ignored, because their object type is not mirrored or because they are about routes
-    /// that are taken from the kernel.
+    /// Number of messages that were ignored, because the mirror does not contain objects of their type, or because the
+    /// kernel, and not FRR, is the source of the routes.
     pub left: u64,
     /// Number of announced routes and next-hop objects that were refused, because a table was full or the next hop is
     /// unknown.

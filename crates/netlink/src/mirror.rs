@@ -184,9 +184,9 @@ impl Mirror {
         }
     }
 
-    /// Returns whether packets of an address family that arrive at a device are forwarded, as far as the settings are
-    /// known. For IPv4, the setting of the device applies. For IPv6, the setting of all devices applies, and the device
-    /// must have IPv6.
+    /// Returns whether packets of an address family that arrive at a device are forwarded. For IPv4, the setting of the
+    /// device applies. For IPv6, the setting of all devices applies, and the device must have IPv6. Returns `true` if
+    /// the settings of all devices are not known yet.
     #[must_use]
     pub fn forwards(&self, v6: bool, link: u32) -> bool {
         let all = self.settings.get(&SettingsKey { v6, link: SettingsKey::ALL });

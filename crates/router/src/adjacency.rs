@@ -10,9 +10,9 @@
 //!   path ──number──► words: link-layer address, interface │ on the link: (device, destination) ──buckets──► number
 //! ```
 //!
-//! Readers load a link-layer address as one word. While it changes, a reader gets either the old or the new address. A
-//! freed number is reused only after all readers have stopped using it. Number 0 stands for no adjacency. Routes for
-//! which there was no space refer to number 0, and their packets are punted to the kernel.
+//! Readers load a link-layer address as one word. While the address changes, a reader gets either the old or the new
+//! address. A freed number is reused only after all readers have stopped using it. Number 0 stands for no adjacency.
+//! Routes for which there was no space refer to number 0, and their packets are punted to the kernel.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;

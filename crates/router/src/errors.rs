@@ -28,8 +28,8 @@ const MOST_6: usize = 1280;
 /// TTL or hop limit of a new ICMP error message. The router decrements the value to 64 when it sends the message.
 const HOPS: u8 = 64 + 1;
 
-/// An ICMP error message without its final Ethernet addresses and TTL. Transmission sets both, as for every forwarded
-/// packet.
+/// An ICMP error message without its final Ethernet addresses and TTL. The worker sets these fields when it sends the
+/// message, as for every forwarded packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IcmpError {
     /// Ethernet, IP and ICMP headers of the error message.

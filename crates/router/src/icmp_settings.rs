@@ -30,8 +30,8 @@ struct Address {
 
 impl Errors {
     /// Sets the IP addresses of an interface, each with its prefix length, and whether ICMP errors are sent for packets
-    /// that arrive on it (`tells`). IPv6 link-local addresses are ignored, because they are never the source of an ICMP
-    /// error.
+    /// that arrive on the interface (`tells`). IPv6 link-local addresses are ignored, because they are never the source
+    /// of an ICMP error.
     pub fn set(
         &mut self,
         interface: u16,

@@ -75,7 +75,8 @@ impl Compiled {
     }
 }
 
-/// The assignment of flows to the next hops of a path, by hash buckets if there are several.
+/// The assignment of flows to the next hops of a path. If a path has several next hops, hash
+/// buckets assign the flows.
 #[derive(Clone, Debug)]
 enum Held {
     /// The path has no next hops.

@@ -390,8 +390,9 @@ fn next_share(until: u64, rate: u64, part: u64, now_ns: u64) -> Option<u64> {
 }
 
 /// Returns the punt class of a frame that is punted for the reason `why`. A packet to this host or its link belongs to
-/// the class of its protocol. A transit packet belongs to the class of the reason. Therefore it takes no tokens from
-/// the host's daemons. `head` contains the first octets of the frame, and `len` is the frame's length in octets.
+/// the class of its protocol. A transit packet belongs to the class of the reason. Therefore a transit packet takes no
+/// tokens from the host's daemons. `head` contains the first octets of the frame, and `len` is the frame's length in
+/// octets.
 #[must_use]
 pub fn class(why: Punt, head: &[u8], len: usize) -> PuntClass {
     let protocol = match why {

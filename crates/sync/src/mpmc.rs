@@ -2,8 +2,8 @@
 //! frames through such a ring.
 //!
 //! Each place of the ring has a sequence number that states which operation may use the place next (D. Vyukov's bounded
-//! queue). A place with the number `position` is free for the push at this position. A place with the number
-//! `position + 1` holds the value for the pop at this position. A thread claims several consecutive places with one
+//! queue). A place with the sequence number `position` is free for the push at this position. A place with the sequence
+//! number `position + 1` holds the value for the pop at `position`. A thread claims several consecutive places with one
 //! compare-and-swap. The ring never blocks. If a thread is preempted between its claim and its completion, other
 //! threads see a shorter ring and do not wait.
 //!

@@ -139,8 +139,8 @@ impl Readers {
         )
     }
 
-    /// Returns whether the grace periods of `ticket` are over: no reader can use memory any more that was unlinked
-    /// before they began. The method never blocks.
+    /// Returns whether the grace periods of `ticket` are over: no reader can still use memory that was unlinked before
+    /// the periods began. The method never blocks.
     #[must_use]
     pub fn are_past(&self, ticket: GracePeriods) -> bool {
         let external_readers = self.external_readers.as_ref().zip(ticket.1);

@@ -63,7 +63,7 @@ impl Default for WakeFlag {
     }
 }
 
-/// A [`WakeFlag`] with an eventfd, for a consumer that sleeps in `poll` and also waits for its sockets there.
+/// A [`WakeFlag`] with an eventfd, for a consumer that sleeps in `poll` and waits for its sockets with the same call.
 #[derive(Debug)]
 pub struct Waker {
     flag: WakeFlag,

@@ -109,8 +109,8 @@ fn counted(counts: &HashCounts, set: u32, hashes: &[u32; BURST]) -> u32 {
     sure | others
 }
 
-/// Returns the subset of the keys in `set` whose hashes may be in the table `buckets`. Writes to `ways` the ways at
-/// which the entry of such a key may be.
+/// Returns the subset of the keys in `set` whose hashes may be in the table `buckets`. For each of these keys, writes
+/// to `ways` the ways that may hold the entry of the key.
 #[inline(always)]
 fn maybe(buckets: &Buckets, set: u32, hashes: &[u32; BURST], ways: &mut [u32; BURST]) -> u32 {
     if buckets.is_large() {

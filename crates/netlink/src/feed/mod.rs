@@ -102,7 +102,8 @@ pub struct Feed {
     outcome: FibOutcome,
 }
 
-/// A grace period for the readers of a feed's tables. The caller waits for its end without a lock on the feed.
+/// A grace period for the readers of a feed's tables. The caller waits for the end of the grace period without a lock
+/// on the feed.
 #[derive(Debug)]
 pub struct GracePeriod {
     readers: Readers,
@@ -431,7 +432,8 @@ impl Feed {
     }
 
     /// Begins a grace period, after which freed memory is available for the routes, paths and neighbours that could not
-    /// be stored. Returns `None` if all of them are stored, or if no memory is waiting to be freed.
+    /// be stored. Returns `None` if all routes, paths and neighbours are stored, or if no memory is waiting to be
+    /// freed.
     #[must_use]
     pub fn grace(&self) -> Option<GracePeriod> {
         let is_freeing = self.adjacencies.is_freeing() || self.fibs.values().any(Fib::is_freeing);

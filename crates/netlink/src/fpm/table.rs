@@ -63,8 +63,8 @@ pub(crate) struct Table {
     failed: BTreeMap<Key, Said>,
     /// Maximum number of routes of all origins in the mirror of the kernel's routing state.
     limit: usize,
-    /// Number of ignored messages: messages about routes that are taken from the kernel, and about object types that
-    /// are not mirrored.
+    /// Number of ignored messages: messages about routes whose source is the kernel, and messages about object types
+    /// that the mirror does not contain.
     pub(crate) left: u64,
     /// Number of announced routes and next-hop objects that were refused because of a limit or an unknown next hop.
     pub(crate) refused: u64,

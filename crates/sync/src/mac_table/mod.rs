@@ -2,7 +2,7 @@
 //! table has a fixed size, is shared by all workers, and consists only of atomics.
 //!
 //! The bridge code hashes the keys of a few frames and prefetches their buckets ([`Glancer`]) while it processes the
-//! frames before them. For each key, the bridge code first tries a single read ([`Glancer::glance`]). If this read does
+//! preceding frames. For each key, the bridge code first tries a single read ([`Glancer::glance`]). If this read does
 //! not find the key, the bridge code does a full lookup ([`MacTable::lookup_at`]). The bridge code then refreshes the
 //! entries of known source addresses, and inserts new source addresses.
 //!
