@@ -35,7 +35,7 @@ pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + sealed::Sealed
 
     /// Type of the upper part of an address (see [`Address::halves`]). A table stores this part of every address.
     type Upper: Copy + Ord + Send + Sync;
-    /// Type of the lower part of an address. A table stores no lower parts while all of them are zero.
+    /// Type of the lower part of an address. A table in which all lower parts are zero stores no lower parts.
     type Lower: Copy + Default + PartialEq + Send + Sync;
 
     /// Splits the address into an upper and a lower part. The parts of an IPv6 address are its halves. The

@@ -12,8 +12,8 @@
 //! x86-64.
 #![allow(unsafe_code, reason = "calls the compiler's functions for SSE2 instructions")]
 
-/// Returns whether the CPU has instructions for 256-bit words (AVX2), and the bit manipulation instructions that are
-/// used with them (BMI1, BMI2, `popcnt`).
+/// Returns whether the CPU has instructions for 256-bit words (AVX2), and the bit manipulation instructions that the
+/// code for 256-bit words uses (BMI1, BMI2, `popcnt`).
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn has_wide_words() -> bool {

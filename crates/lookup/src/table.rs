@@ -220,7 +220,7 @@ impl<A: Address> Table<A> {
     }
 
     /// Builds new versions of those parts of the trie that cover the addresses of a prefix. All new words are written
-    /// before the first of them is published.
+    /// before the first new word is published.
     fn rewritten(&mut self, prefix: Prefix<A>) -> Result<(), TableFull> {
         self.parts.use_reserve(self.get(&prefix).is_none());
         let entries = self.root_entries(prefix);

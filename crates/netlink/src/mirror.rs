@@ -49,8 +49,8 @@ pub struct Mirror {
     pub routes4: Routes<Ipv4Addr>,
     /// IPv6 routes of all routing tables.
     pub routes6: Routes<Ipv6Addr>,
-    /// Policy rules in the order of their evaluation. The kernel accepts equal rules, and the list contains each of
-    /// them.
+    /// Policy rules in the order of their evaluation. The kernel accepts several equal rules, and the list contains
+    /// each of these rules.
     pub rules: Vec<Rule>,
     /// Forwarding settings (set by `sysctl`), by address family and device.
     pub settings: BTreeMap<SettingsKey, Settings>,

@@ -1,5 +1,5 @@
 //! Routes of one address family, in the order in which the kernel prefers them. Several routes may have equal keys. The
-//! kernel uses the first of them.
+//! kernel uses the first of these routes.
 //!
 //! The effect of a message depends on the address family and on the flags of the message, as in the kernel
 //! (`fib_table_insert()` in `net/ipv4/fib_trie.c` and `fib6_add_rt2node()` in `net/ipv6/ip6_fib.c`). Messages that were

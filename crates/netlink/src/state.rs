@@ -97,7 +97,7 @@ pub struct Member {
 pub struct Hop {
     /// Index of the device through which packets are sent. 0 if there is no device.
     pub link: u32,
-    /// IP address of the gateway. A route of one address family may have a gateway of the other. `None` if the
+    /// IP address of the gateway. The gateway may belong to another address family than the route. `None` if the
     /// destinations are on the link.
     pub gateway: Option<IpAddr>,
     /// Weight of the next hop in the distribution of packets, at least 1.

@@ -53,8 +53,8 @@ const NO_DEVICE: u32 = 0;
 pub struct NextHop {
     /// Index of the kernel device by which packets are sent.
     pub interface: u32,
-    /// IP address of the gateway. A route of one address family may have a gateway of the other. The value is `None` if
-    /// the destinations of the route are on the link itself.
+    /// IP address of the gateway. The gateway may belong to another address family than the route. The value is `None`
+    /// if the destinations of the route are on the link itself.
     pub gateway: Option<IpAddr>,
     /// Weight of the next hop, at least 1. The next hop gets a share of the path's flows in proportion to its weight.
     pub weight: u16,

@@ -55,9 +55,9 @@ static HOSTS: [bool; 256] = {
     hosts
 };
 
-/// Returns the destination of a plain IPv6 packet, and `None` for other packets. The conditions are those of [`four`]
-/// as far as they apply to IPv6. In addition, the packet has no hop-by-hop header, and both addresses are global
-/// unicast addresses (2000::/3).
+/// Returns the destination of a plain IPv6 packet, and `None` for other packets. A plain IPv6 packet meets all
+/// conditions of [`four`] that also exist for IPv6. In addition, the packet has no hop-by-hop header, and both
+/// addresses are global unicast addresses (2000::/3).
 #[inline(always)]
 #[must_use]
 pub fn six(own: u64, head: &[u8; HEAD_6], len: usize) -> Option<u128> {

@@ -1,10 +1,10 @@
 //! The keyed hash of on-link IP addresses. The key is secret because hosts on a link choose their own addresses.
 //!
-//! A host on a /64 link can use any number of addresses and answer neighbour solicitations for all of them. If
-//! the host knew which addresses share slots with a victim's address, it could fill these slots. Each table
-//! therefore has its own secret numbers, and the two slots of an address come from two sums of products with
-//! separate numbers (multilinear hashing, Lemire and Kaser, "Strongly universal string hashing is fast", 2014).
-//! The upper halves of the sums of any two addresses collide with the probability of random values.
+//! A host on a /64 link can use any number of addresses and answer neighbour solicitations for all these addresses. If
+//! the host knew which addresses share slots with a victim's address, it could fill these slots. Each table therefore
+//! has its own secret numbers, and the two slots of an address come from two sums of products with separate numbers
+//! (multilinear hashing, Lemire and Kaser, "Strongly universal string hashing is fast", 2014). The upper halves of the
+//! sums of any two addresses collide with the probability of random values.
 //!
 //! The sums of consecutive addresses form an arithmetic progression, whose low bits cluster for some secrets. A
 //! bijection on 32 bits mixes the upper halves. All bits of an upper half therefore affect the slot, and

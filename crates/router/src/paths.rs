@@ -87,8 +87,8 @@ enum Held {
 }
 
 impl Held {
-    /// Returns the assignment of flows to the next hops of a path. Flows keep the next hops that `before`
-    /// assigned to them, as far as the weights allow.
+    /// Returns the assignment of flows to the next hops of a path. A flow keeps the next hop that `before` assigned to
+    /// this flow, if the weights allow this.
     fn new(path: &Path, before: &Held) -> Held {
         let Path::NextHops(next_hops) = path else { return Held::Nothing };
         // A next hop with another weight is still equal.

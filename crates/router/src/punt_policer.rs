@@ -65,8 +65,9 @@ pub enum Peer {
     /// A BGP session over TCP: local address and port, then address and port of the peer. Its packets belong
     /// to the class [`PuntClass::Session`].
     Session(SocketAddr, SocketAddr),
-    /// A gateway of a route, or the other end of a BGP session, that is on the link of an interface: interface number
-    /// and IP address. OSPF and single-hop BFD packets from this address belong to the class [`PuntClass::Peer`].
+    /// A gateway of a route, or the other end of a BGP session, on the link of an interface. The values are the
+    /// interface number and the IP address. OSPF and single-hop BFD packets from this address belong to the class
+    /// [`PuntClass::Peer`].
     Neighbour(u16, IpAddr),
     /// The other end of a BGP session at any distance (IP address). Multihop BFD packets from this address belong to
     /// the class [`PuntClass::PeerMultihop`].
@@ -170,7 +171,7 @@ struct Place {
     class: PuntClass,
     /// Hash of the source of the packet, which selects the share.
     source: u64,
-    /// Whether the packet may use the reserve in the token bucket of its class, as far as it is within its shares.
+    /// Whether the packet may use the reserve in the token bucket of its class if it is within its shares.
     is_trusted: bool,
 }
 

@@ -16,7 +16,7 @@
 use crate::primitives::{Arc, AtomicUsize, Ordering, UnsafeCell};
 use crate::qsbr::{Domain, Grace, Reader};
 
-/// Both copies of a left-right table and the index of the active copy, as readers use them.
+/// The part of a left-right table that readers use: both copies and the index of the active copy.
 #[derive(Debug)]
 pub struct LeftRight<T> {
     copies: [UnsafeCell<T>; 2],

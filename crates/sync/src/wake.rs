@@ -1,9 +1,9 @@
-//! Sleeping and waking of a worker, such that no wake-up is lost.
+//! Sleeping and waking of a worker without lost wake-ups.
 //!
-//! The consumer announces that it will sleep, and then checks again for work. The producer publishes work,
-//! and then checks whether the consumer sleeps. Both have a SeqCst fence between the two steps. Therefore at
-//! least one of the two sees what the other has written (Dekker's algorithm). Only the producer that resets
-//! the flag makes the system call that wakes the consumer.
+//! The consumer announces that it will sleep, and then checks again for work. The producer publishes work, and then
+//! checks whether the consumer sleeps. Both execute a SeqCst fence between these two steps. Therefore the producer sees
+//! the announcement, or the consumer sees the work (Dekker's algorithm). Only the producer that resets the flag makes
+//! the system call that wakes the consumer.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

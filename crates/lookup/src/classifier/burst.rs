@@ -83,7 +83,8 @@ struct Burst<'k, const W: usize> {
     known: u32,
 }
 
-/// The key bits that the results of a burst depend on, as far as the search has recorded them.
+/// Record of the key bits on which the results of a burst depend. The search adds bits to this
+/// record.
 struct Notes<'k, const W: usize> {
     /// For each key, the bits that the result depends on.
     wild: &'k mut [[u64; W]],

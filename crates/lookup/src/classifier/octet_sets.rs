@@ -88,8 +88,8 @@ impl OctetSets {
         }
     }
 
-    /// Prefetches the memory of those sets that [`OctetSets::bits`] is likely to read from main memory: the
-    /// large sets for two and three octets.
+    /// Prefetches memory of the large sets (the sets for two and three octets), which [`OctetSets::bits`] would
+    /// otherwise probably read from main memory.
     #[inline(always)]
     pub fn prefetch(&self, value: u128) {
         for (set, bits) in self.longer.iter().skip(1).zip([16, 24]) {

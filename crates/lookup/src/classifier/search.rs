@@ -2,7 +2,8 @@
 //! higher priority.
 //!
 //! With tracking, the search records the key bits that the result depends on. For a subtable without a match, the
-//! search records the fewest bits that prove this, as far as the [`Options`](super::Options) allow:
+//! search records the smallest set of bits that proves this. The [`Options`](super::Options) can exclude some of these
+//! sets:
 //! - The words of the partition, if the subtable has no rule for the partition of the key.
 //! - The first bits of a field, if no rule has a prefix of the subtable's length that matches the key.
 //! - The bits of the mask up to the stage in which no rule matches.
@@ -16,7 +17,7 @@ use super::trie::{Reach, leading};
 use super::{Classifier, Ranked};
 use crate::hash::short;
 
-/// Number of subtables whose memory is prefetched before the first of them is searched.
+/// Number of subtables whose memory is prefetched before the first of these subtables is searched.
 const AHEAD: usize = 8;
 
 /// Method of searching one subtable: with or without tracking of the key bits that the result depends on.

@@ -71,8 +71,8 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.counters.exact += (found.len() - notes.rest.len) as u64;
     }
 
-    /// Looks up packets in the exact-match cache, for bursts in which most packets have the key of the packet before
-    /// them. Such a packet gets the flow of the packet before it, without hashing and look-up.
+    /// Looks up packets in the exact-match cache, for bursts in which most packets have the key of the preceding
+    /// packet. Such a packet gets the flow of the preceding packet, without hashing and look-up.
     #[inline(always)]
     fn ask_hints_in_rows<'k>(
         &mut self,
@@ -222,7 +222,7 @@ impl<const X: usize, T> FlowCache<X, T> {
     }
 }
 
-/// Returns whether most packets of the burst probably have the key of the packet before them. Compares only the words
+/// Returns whether most packets of the burst probably have the key of the preceding packet. Compares only the words
 /// that differ most often between flows, without a branch for each packet.
 #[inline(always)]
 fn come_in_rows<'k>(key: &impl Fn(usize) -> &'k [u64; KEY_WORDS], packets: usize) -> bool {

@@ -17,7 +17,8 @@ pub fn own_addresses(mirror: &Mirror) -> (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>
     (hosts(&mirror.routes4, 32, own), hosts(&mirror.routes6, 128, own))
 }
 
-/// Returns the destination addresses of those host routes in the local table whose route type `wanted` accepts.
+/// Returns the destination addresses of the host routes in the local table. Includes only routes whose type `wanted`
+/// accepts.
 pub(super) fn hosts<A: Family>(routes: &Routes<A>, length: u8, wanted: impl Fn(Kind) -> bool) -> BTreeSet<A> {
     let everyone = state::Prefix { address: A::ZERO, length: 0 };
     let key = |table| RouteKey { table, prefix: everyone, tos: 0, metric: 0, from: everyone };
