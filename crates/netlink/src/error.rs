@@ -24,18 +24,19 @@ pub enum NetlinkError {
     Interrupted {
         /// Part of the routing state that was to be dumped.
         what: &'static str,
-        /// Number of attempts to make a dump, all of which changes interrupted.
+        /// Number of attempts to make a dump. Changes of the routing state interrupted every
+        /// attempt.
         times: u32,
     },
-    /// The thread that maintains the mirror (the copy of the kernel's routing state) returned no result within this
-    /// time.
+    /// The thread that maintains the mirror (the copy of the kernel's routing state) returned no result within the time
+    /// limit. The value is the limit.
     #[error("the thread that follows the kernel has not answered within {0:?}: it is busy with changes")]
     Busy(Duration),
     /// A thread that keeps the mirror (the copy of the kernel's routing state) up to date could not be started.
     #[error("no thread could be started to follow the kernel ({0}); raise the limit of tasks")]
     Thread(io::Error),
-    /// The threads that keep the mirror (the copy of the kernel's routing state) up to date have ended, for this
-    /// reason.
+    /// The threads that keep the mirror (the copy of the kernel's routing state) up to date have ended. The value is
+    /// the reason.
     #[error("the kernel is no longer followed: {0}")]
     Ended(String),
 }

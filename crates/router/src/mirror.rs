@@ -70,8 +70,8 @@ pub struct NeighbourMirror {
     /// Secret numbers for the hash of `links` ([`LINK_SECRETS`]), which the BPF programs must use, too. The numbers are
     /// random and used for nothing else.
     pub secrets: [u64; LINK_SECRETS],
-    /// Counters of the packets and bytes that BPF programs have sent. There is one table for each CPU, one
-    /// after the other. Each table has [`COUNT_WORDS`] words for each adjacency number, number 0 included.
+    /// Counters of the packets and bytes that BPF programs have sent. The memory consists of consecutive tables, one
+    /// for each CPU. Each table has [`COUNT_WORDS`] words for each adjacency number, number 0 included.
     pub counts: Memory,
 }
 

@@ -41,8 +41,8 @@ use crate::rtnetlink::rule::{
 use crate::state::{self, FibOutcome, NextHop, Rule};
 
 /// Maximum number of routing tables of a router, in addition to the main and the local table. Each table takes
-/// megabytes of memory and contains all next-hop objects. The kernel forwards the packets that use a table beyond this
-/// number.
+/// megabytes of memory and contains all next-hop objects. If a router needs more tables, the kernel forwards the
+/// packets that use the further tables.
 const TABLES: usize = 64;
 /// Maximum number of policy rules of an address family that workers evaluate. If a family has more rules, the kernel
 /// forwards the packets of this family.

@@ -13,7 +13,7 @@ pub(super) enum Item {
     /// The kernel has discarded notifications. Notifications before this item in the queue are out of date, and
     /// notifications after it are not.
     Overrun,
-    /// The notification socket can no longer be read, for this reason.
+    /// The notification socket can no longer be read. The value is the reason.
     Failed(String),
     /// A fence, which is a mark in the queue. All notifications that the kernel had sent when the fence was requested
     /// are before the fence in the queue.

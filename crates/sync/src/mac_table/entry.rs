@@ -1,4 +1,4 @@
-//! Entry of the MAC table, as callers read it.
+//! Entry of the MAC table, in the form in which callers read an entry.
 
 /// An entry of the MAC table: its key, its value and the time of its last refresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
