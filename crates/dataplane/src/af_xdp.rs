@@ -32,8 +32,7 @@ const _: () = assert!(model::LEAST_FILL == port::LEAST_FILL);
 /// Maximum number of packets that one busy poll of an AF_XDP socket processes.
 const BUSY_POLL_BUDGET: u32 = 64;
 
-/// Minimum of the limit that [`most_queues`] returns for `queues = "all"`. It takes effect on machines with fewer than
-/// eight CPUs.
+/// Smallest value that [`most_queues`] returns. Machines with fewer than eight CPUs get this value.
 const LEAST_MOST_QUEUES: u16 = 16;
 
 /// Parameters for opening a device as a port.
@@ -53,8 +52,8 @@ pub struct Request<'a> {
     pub is_filtered: bool,
     /// Whether the kernel also transmits packets on the device, as it does on a router interface.
     pub speaks: bool,
-    /// Whether the daemon created the device. Such a device is one end of a veth pair whose other end sends
-    /// only packets with complete checksums.
+    /// Whether the daemon created the device, as one end of a veth pair. The other end of such a
+    /// pair sends only packets with complete checksums.
     pub own: bool,
     /// MTU in bytes to set on the device. `None` leaves the MTU as it is.
     pub mtu: Option<u32>,
@@ -140,9 +139,10 @@ pub fn open(
     opened
 }
 
-/// Checks that the port's queues exist and, if `request` does not wait for busy queues, that no AF_XDP socket is
-/// bound to them. The check changes nothing, in contrast to an attempt to open the port, which changes the
-/// device's settings and attaches a program. A port that waits for a busy queue is opened several times a second.
+/// Checks that the port's queues exist. If `request` does not wait for busy queues, also checks
+/// that no AF_XDP socket is bound to the queues. The daemon tries several times a second to open a
+/// port with a busy queue. Without this check, each try would change the device's settings and
+/// attach a program.
 fn probe(request: &Request<'_>, found: &LinkInfo) -> Result<(), PlaneError> {
     for queue in queues(request, found, device_queues(found))? {
         let queue = u32::from(queue);
@@ -255,9 +255,9 @@ fn queues(request: &Request<'_>, info: &LinkInfo, there: u16) -> Result<Vec<u16>
     }
 }
 
-/// Returns the maximum number of queues that `queues = "all"` serves: two for each CPU, and at least
-/// [`LEAST_MOST_QUEUES`]. Drivers give a device one queue for each CPU. The creator of a virtual device
-/// chooses its number of queues, up to 4096.
+/// Returns the maximum number of queues that `queues = "all"` serves: two for each CPU, and at
+/// least [`LEAST_MOST_QUEUES`]. The maximum matters for virtual devices, which can have up to 4096
+/// queues. Drivers of network cards create one queue for each CPU.
 fn most_queues() -> u16 {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     u16::try_from(2 * cpus).unwrap_or(u16::MAX).max(LEAST_MOST_QUEUES)

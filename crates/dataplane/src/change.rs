@@ -48,8 +48,8 @@ pub fn change(
     Ok(())
 }
 
-/// Adapts a port's hook (XDP program) to a changed function (bridge or router) of the port, or to a changed treatment
-/// of received packets while the daemon does not run.
+/// Updates a port's hook (XDP program) after a change of the port's function (bridge or router), or
+/// after a change of the policy for packets that arrive while the daemon does not run.
 fn change_hook(
     name: &PortName,
     running: &mut Running,

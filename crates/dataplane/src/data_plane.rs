@@ -27,7 +27,8 @@ use super::watches::Watches;
 /// housekeeping threads.
 pub struct DataPlane {
     pub(super) engine: RwLock<Option<Engine>>,
-    /// Domain of the memory reclamation by quiescent states (QSBR): memory is freed when no worker can still read it.
+    /// Domain of the quiescent-state-based memory reclamation (QSBR). Memory is freed only when no
+    /// worker can read it any more.
     pub(super) domain: Arc<Domain>,
     pub(super) memory: Arc<FrameMemory>,
     /// Settings of the configuration section `[memory]` with which the frame memory was created, in this process or in
@@ -55,7 +56,8 @@ pub struct DataPlane {
     /// Writer of the rule files, which store the bridges' OpenFlow rules on disk. This lock is taken before all others
     /// and is held while files are written.
     pub(super) keeper: Mutex<Option<Keeper>>,
-    /// Time from which the port counters count: the start of this process or of its first predecessor.
+    /// Time at which the port counters were zero: the start of this process or of its first
+    /// predecessor.
     pub(super) started: Instant,
     /// Whether the start of the daemon is complete. Afterwards, a new port whose device is missing is refused instead
     /// of waiting for the device.
@@ -77,7 +79,7 @@ impl DataPlane {
         self.with_engine(work).unwrap_or_else(|| Err(handed_over()))
     }
 
-    /// Returns a copy of the numbers by which packet traces name ports and bridges.
+    /// Returns a copy of the numbers of ports and bridges. Packet traces contain these numbers.
     pub fn names(&self) -> Names {
         locked(&self.running_state).names.clone()
     }

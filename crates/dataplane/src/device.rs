@@ -66,9 +66,9 @@ impl Device {
             && self.running == is_running(info)
     }
 
-    /// Returns whether the name of the device's namespace now refers to another namespace. `file` identifies the
-    /// namespace that has this name now. If so, the daemon can no longer enter the device's own namespace, because it
-    /// has no name.
+    /// Returns whether the name of the device's namespace now belongs to another namespace, which
+    /// `file` identifies. The daemon can then no longer enter the device's own namespace, because
+    /// that namespace has no name.
     pub fn is_beside(&self, file: Option<(u64, u64)>) -> bool {
         self.namespace.is_some() && self.namespace_file.zip(file).is_some_and(|(own, named)| own != named)
     }

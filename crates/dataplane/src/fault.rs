@@ -114,9 +114,10 @@ fn file() -> Option<std::path::PathBuf> {
 mod faulty {
     use port::{Batch, Capabilities, Exported, FramePool, Queue, QueueStatus};
 
-    /// A port queue that fails when packets are to be received: it panics, or it hangs while a file exists.
+    /// A port queue whose function `receive` panics, or blocks as long as a file exists.
     pub struct FaultyQueue {
-        /// Path of the file during whose existence the queue hangs. `None` means that the queue panics.
+        /// Path of a file. The function `receive` blocks as long as this file exists. `None` means
+        /// that `receive` panics.
         pub hang: Option<std::path::PathBuf>,
     }
 

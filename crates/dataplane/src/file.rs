@@ -151,8 +151,9 @@ fn regular(metadata: &Stat) -> io::Result<()> {
     }
 }
 
-/// Converts the errno of an open call into an error. `ELOOP` becomes a message that a symbolic link is refused, because
-/// an open call with `O_NOFOLLOW` returns it if the last name is a link.
+/// Converts the errno of an open call into an error. For `ELOOP`, the message says that a symbolic
+/// link is refused, because an open call with `O_NOFOLLOW` returns `ELOOP` if the last name is a
+/// link.
 fn link_or(error: Errno) -> io::Error {
     if error == Errno::LOOP { refused("it is a link".to_owned()) } else { error.into() }
 }

@@ -176,8 +176,8 @@ impl Barriers {
         self.complete(self.asked, patience)
     }
 
-    /// Waits until one of the barriers has completed. Returns false if there is none or if this takes longer
-    /// than `patience`.
+    /// Waits until one of the barriers has completed. Returns false if no barrier was requested, or
+    /// if this takes longer than `patience`.
     fn any_within(&mut self, patience: Duration) -> bool {
         self.asked > 0 && self.complete(1, patience)
     }

@@ -51,8 +51,9 @@ impl Former {
         self.mtu
     }
 
-    /// Restores the settings that were changed when the device became a port. `bridged` means that the port
-    /// belonged to a bridge. `resized` means that the port had set an MTU.
+    /// Restores the settings that were changed when the device became a port. `bridged` means that
+    /// the port belonged to a bridge. `resized` means that the port's configuration contains an
+    /// MTU.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses a setting. No error is returned if the device no longer exists.
@@ -70,7 +71,8 @@ impl Former {
         }
     }
 
-    /// Enables ARP and IPv6 of the kernel on the device again, and restores promiscuous mode.
+    /// Restores the former states of the kernel's ARP and IPv6 on the device, and of promiscuous
+    /// mode. If the kernel refuses to enable IPv6, IPv6 stays disabled.
     ///
     /// # Errors
     /// Returns an error if the device no longer exists or the kernel refuses a setting.
@@ -87,7 +89,7 @@ impl Former {
     }
 }
 
-/// Disables ARP and IPv6 of the kernel on a device, and enables promiscuous mode.
+/// Disables the kernel's ARP and IPv6 on a device, and enables promiscuous mode.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses a setting.

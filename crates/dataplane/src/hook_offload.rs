@@ -37,8 +37,9 @@ const DOUBT: u32 = 5;
 /// Maximum rate, in frames per second, at which a hook sends frames of offloaded flows to the worker only to keep their
 /// order. Above this rate, frames are dropped for a moment so that the flows can move to the hook.
 const MANY: u32 = 50_000;
-/// Time in nanoseconds after which hooks stop forwarding by offloaded flows unless the daemon has renewed the
-/// permission. Idle megaflows stay cached for the same time.
+/// Time in nanoseconds after which the permission of hooks to forward by offloaded flows expires.
+/// The daemon renews the permission before it expires. Idle megaflows stay cached for the same
+/// time.
 const LEASE_NS: u64 = 10_000_000_000;
 /// Maximum time for which a hook drops the frames that it would send to the worker only to keep their order. In this
 /// time the worker can finish the earlier frames.
@@ -58,8 +59,8 @@ pub struct HookOffload {
     /// Counts of bridge stages that were removed while their ports still exist. They are added to the counts of later
     /// stages, so that a port's counts never decrease.
     past: BTreeMap<PortName, BridgeCounts>,
-    /// Number of running captures and traces. While there are any, hooks forward no packets, because every packet must
-    /// pass the workers.
+    /// Number of running captures and traces. While a capture or trace runs, hooks forward no
+    /// packets, because every packet must pass the workers.
     watchers: u32,
     seconds: u32,
 }
@@ -160,7 +161,7 @@ struct Seen {
     /// Number of frames that the hook has sent to the worker only to keep their order: their flow is offloaded, but the
     /// worker had not finished earlier frames of the flow.
     waiting: u32,
-    /// Sequence number of the last frame that the worker has finished, as the hook knows it.
+    /// Sequence number of the last frame that the worker has finished and reported to the hook.
     done: u32,
 }
 
@@ -499,8 +500,9 @@ impl HookOffload {
         now + self.past.get(name).copied().unwrap_or_default()
     }
 
-    /// Returns a text about what a port's hook forwards for its bridge, and the reason if other hooks cannot redirect
-    /// frames to the port. Returns `None` if the port's hook has no bridge stage.
+    /// Returns a text that names the frames that a port's hook forwards for the port's bridge. The
+    /// second value is an error text if other hooks cannot redirect frames to the port. Returns
+    /// `None` if the port's hook has no bridge stage.
     pub fn state(&self, name: &PortName) -> Option<(&'static str, Result<(), &'static str>)> {
         let port = self.ports.get(name)?;
         let what = match port.stage {

@@ -48,7 +48,8 @@ pub fn count_runs() -> Result<RunStatistics, PlaneError> {
     RunStatistics::enable().map_err(failed)
 }
 
-/// Returns the part of all hooks' state that the daemon itself knows, and opens the programs that the hooks run now.
+/// Returns the states of all hooks from the daemon's own data, and opens the programs that the
+/// hooks run now. The function `complete` adds the kernel's data.
 fn known(running_state: &Mutex<RunningState>) -> Result<Vec<HookState>, PlaneError> {
     let running_state = locked(running_state);
     let with_hook = running_state
@@ -149,7 +150,8 @@ fn program(info: ProgramInfo) -> HookProgram {
     }
 }
 
-/// Adds what the kernel reports about the hooks' programs. The running state need not be locked.
+/// Adds the kernel's data to the states of hooks: the BPF maps of the programs, and the XDP
+/// features of the devices. The caller need not lock the running state.
 fn complete(mut hooks: Vec<HookState>) -> Vec<HookState> {
     for hook in &mut hooks {
         hook.maps = hook.program.as_ref().map_or_else(Vec::new, maps);

@@ -57,7 +57,8 @@ impl Numbers {
     }
 }
 
-/// Numbers of the ports and bridges, by which the steps of packet traces and the drop records refer to them.
+/// Numbers of the ports and bridges. The steps of packet traces and the drop records contain these
+/// numbers instead of names.
 #[derive(Clone, Debug)]
 pub struct Names {
     /// Numbers by which the data path identifies ports, by port name.

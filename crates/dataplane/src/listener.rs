@@ -14,8 +14,9 @@ const SUCCESSION: Duration = Duration::from_secs(2);
 /// Interval at which a new client tries to become the reader of a ring of captured frames.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Calls `begin` again while it fails with [`FailureKind::Busy`], for at most [`SUCCESSION`]. Therefore, a
-/// client that starts a capture right after another client has ended is not refused.
+/// Calls `begin` and repeats the call while it fails with [`FailureKind::Busy`], for at most
+/// [`SUCCESSION`]. A client that starts a capture right after the end of another capture is
+/// therefore not refused.
 ///
 /// # Errors
 /// Returns the last error of `begin`.
@@ -68,8 +69,8 @@ impl Listener {
         !self.to.is_closed()
     }
 
-    /// Sends a frame to the client with its field `missed` filled in. If the queue is full, counts the frame
-    /// as dropped. Returns false when the client has closed the queue.
+    /// Fills in the frame's field `missed` and sends the frame to the client. If the queue is full,
+    /// counts the frame as dropped. Returns false when the client has closed the queue.
     pub fn send(&mut self, frame: CapturedFrame) -> bool {
         let missed = self.missed + self.lost;
         match self.to.try_send(CapturedFrame { missed: missed.saturating_sub(self.told), ..frame }) {

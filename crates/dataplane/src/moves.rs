@@ -34,9 +34,11 @@ struct Seen {
 /// Two ports of a bridge between which many MAC addresses move.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Moving {
-    /// Port to which most MAC addresses have moved, measured in the last second with many moves.
+    /// Port with the highest number of MAC addresses that moved to it, measured in the last second
+    /// with many moves.
     pub one: PortName,
-    /// Port to which the second most MAC addresses have moved, in that second.
+    /// Port with the second highest number of MAC addresses that moved to it, measured in the last
+    /// second with many moves.
     pub other: PortName,
     /// Number of MAC address moves per second to the two ports together, in the last second with many moves.
     pub rate: u64,
@@ -44,7 +46,8 @@ pub struct Moving {
 }
 
 impl Moves {
-    /// Computes the number of MAC address moves since the last call, about a second ago, and logs loops.
+    /// Computes the number of MAC address moves since the last call, and logs loops. This function
+    /// is called about once a second.
     pub fn look(&mut self, bridges: &Bridges, ports: &Ports) {
         self.0.retain(|name, _| bridges.contains_key(name));
         for (name, bridge) in bridges {

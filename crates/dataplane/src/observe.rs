@@ -153,7 +153,8 @@ struct Delivery {
     to: Sender<CapturedFrame>,
     /// Total number of captured frames that did not fit into the client's queue.
     lost: u64,
-    /// Total number of frames dropped at the rings or at the client's queue of which the client has been informed.
+    /// Number of dropped frames that were already reported to the client. Frames that were dropped
+    /// at the rings or at the client's queue are included.
     told: u64,
 }
 

@@ -146,7 +146,7 @@ pub fn pair(port: &model::Veth, mtu: Option<u32>, speaks: bool) -> VethConfig {
     }
 }
 
-/// Opens a veth pair as a port: its near end is opened over AF_XDP. A pair that exists already is used.
+/// Opens a veth pair as a port: its near end is opened over AF_XDP. An existing pair is used.
 fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Result<Opened, PlaneError> {
     let wanted = VethConfig { first: request.ends, ..pair(port, request.mtu, request.speaks) };
     // A pair that another process serves is not changed.
