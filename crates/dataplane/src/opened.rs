@@ -24,12 +24,13 @@ pub struct Opened {
     pub queues: Vec<(QueueId, Box<dyn Queue>)>,
     /// Status of each queue, in the order of `queues`.
     pub statuses: Vec<QueueStatus>,
-    /// Duplicates of the port's AF_XDP sockets, with their queue indices. They are needed to fill the hook's XSKMAP and
-    /// to read the sockets' counters from the kernel.
+    /// Duplicated file descriptors of the port's AF_XDP sockets, with the queue indices of the
+    /// sockets. They are needed to fill the hook's XSKMAP and to read the sockets' counters from
+    /// the kernel.
     pub sockets: Vec<(QueueId, OwnedFd)>,
     /// Whether the port must complete transport checksums that the sender of a packet left to offloading.
     pub complete_checksums: bool,
-    /// Ingress stage by which workers apply the port's filter, if the port's kind has no hook.
+    /// Ingress stage with which workers apply the port's filter, if the port's kind has no hook.
     pub own: Option<Arc<dyn IngressStage>>,
     /// MTU of the port: size in bytes of the largest layer-3 packet.
     pub max_mtu: u32,

@@ -24,7 +24,7 @@ pub fn rounds(
     }
 }
 
-/// Pause after consecutive failed attempts of an operation: its length, and the time at which it ends.
+/// Length and end time of the pause after consecutive failed attempts of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
     not_before: Instant,

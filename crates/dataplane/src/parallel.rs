@@ -10,9 +10,9 @@ use std::sync::{Mutex, PoisonError};
 /// programs and binding sockets hold the kernel's RTNL mutex.
 const THREADS: usize = 4;
 
-/// Calls `work` with each item and returns the results in the order of the items. If `starting` is true,
-/// several threads take the items in order. Otherwise the calling thread processes all items. Each thread
-/// starts in the caller's network namespace.
+/// Calls `work` with each item and returns the results in the order of the items. If `starting` is
+/// true, several threads process the items in parallel. Otherwise the calling thread processes all
+/// items. Each thread starts in the caller's network namespace.
 pub fn each<T: Send, R: Send>(starting: bool, items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let threads = if starting { items.len().min(THREADS) } else { 1 };
     if threads < 2 {

@@ -34,8 +34,8 @@ impl Claim {
         Self::shared(hook, directory)
     }
 
-    /// Converts the reservation of a device into a lock on the pin of the hook that is now on the device. Returns
-    /// `None` if the hook has no pin.
+    /// Converts the reservation of a device into a lock on the pin of the hook that is now attached
+    /// to the device. Returns `None` if the hook has no pin.
     pub fn after(reserved: Reserved, hook: &Attached) -> Option<Self> {
         let own = hook.pin()?.directory();
         // An adopted hook keeps its pin's directory, and the directory's lock becomes a shared one in one
@@ -256,8 +256,9 @@ pub struct Released {
     pub outcome: Result<String, PlaneError>,
 }
 
-/// Detaches hooks that ended daemons have left: those of one port or device if `wanted` names it, otherwise all. The
-/// result for a hook that is in use is an error.
+/// Detaches hooks that are still attached although their daemon has ended. If `wanted` names a port
+/// or a device, detaches only the hooks of this port or device. The result for a hook that is in
+/// use is an error.
 pub fn release(wanted: Option<&str>) -> Vec<Released> {
     let mut released = Vec::new();
     for pinned in all() {

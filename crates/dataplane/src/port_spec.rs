@@ -40,8 +40,8 @@ impl PortSpec {
         !self.bridged && (self.routed || routing)
     }
 
-    /// Returns the filter that the configuration assigns to the port. The port's hook applies it or, on a kind of port
-    /// without hook, the workers apply it.
+    /// Returns the filter that the configuration assigns to the port. The port's hook applies the
+    /// filter. If the port's kind has no hook, the workers apply the filter.
     pub fn filter(&self) -> Option<&FilterName> {
         self.port.filter.as_ref()
     }

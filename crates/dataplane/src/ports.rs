@@ -47,8 +47,9 @@ pub struct Running {
     /// Number of packets that the kernel dropped before they reached the port's queues. Drops at AF_XDP sockets are not
     /// included, because they are read directly from the kernel.
     pub missed: u64,
-    /// Duplicates of the port's AF_XDP sockets, with their queue indices. They are needed to fill the hook's XSKMAP and
-    /// to read the sockets' counters from the kernel. They are dropped before the queues are closed.
+    /// Duplicated file descriptors of the port's AF_XDP sockets, with the queue indices of the
+    /// sockets. They are needed to fill the hook's XSKMAP and to read the sockets' counters from
+    /// the kernel. They are dropped before the queues are closed.
     pub sockets: Vec<(QueueId, OwnedFd)>,
     /// Changes that opening the port has made on the machine (created device, changed settings).
     pub footprint: Footprint,
@@ -58,7 +59,7 @@ pub struct Running {
     pub mtu: u32,
     /// Software RSS table of the port, if the port uses software RSS.
     pub rss_table: Option<RssBuckets>,
-    /// Ingress stage by which workers apply the port's filter, if the port's kind has no hook.
+    /// Ingress stage with which workers apply the port's filter, if the port's kind has no hook.
     pub own: Option<Arc<dyn IngressStage>>,
     /// Description of the port's current fault. `None` if the port works.
     pub trouble: Option<String>,
@@ -74,12 +75,14 @@ pub struct Running {
     pub is_locked: bool,
     /// Number of times that the daemon has attached the hook again because another program had detached it.
     pub hooks_lost: u64,
-    /// Last MTU in bytes that was set on the internal port's device to equal the lowest MTU of the bridge, and whether
-    /// the device accepted it. `None` if the MTU does not depend on the bridge or was not set yet.
+    /// Last attempt to set the device of an internal port to the lowest MTU of the bridge: the MTU
+    /// in bytes, and whether the device accepted the MTU. `None` if the MTU does not depend on the
+    /// bridge or was not set yet.
     pub followed_mtu: Option<(u32, bool)>,
 }
 
-/// A queue of a port with its worker, port and index, as it is passed to the engine and returned by it.
+/// A port's queue, with its worker, port number and queue index. The engine takes and returns
+/// queues in this form.
 pub type Returned = (WorkerId, PortId, QueueId, Box<dyn Queue>);
 
 /// Running ports, indexed by name.

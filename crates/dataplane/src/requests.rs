@@ -27,13 +27,16 @@ use super::{
     samples, view,
 };
 
-/// Maximum number of prefixes that a request blocks or unblocks during one lock of the data plane. Longer requests are
-/// processed in parts, between which other threads can lock the data plane. The table of a long list is built at most
-/// once for each part. The limit for unblocking is lower, because unblocking a short prefix visits its whole range.
+/// Maximum number of prefixes that a request blocks or unblocks during one lock of the data plane.
+/// A longer request is processed in parts, so that other threads can lock the data plane between
+/// two parts. The table of a long block list is built at most once for each part. The limit for
+/// unblocking is lower, because unblocking a short prefix visits its whole range.
 const BLOCKED_AT_ONCE: usize = 4096;
 const UNBLOCKED_AT_ONCE: usize = 256;
-/// Number of attempts to put a block list in place that was built while the data plane was not locked. After each
-/// attempt but the last, the list follows the prefixes that were blocked meanwhile, again without the lock.
+/// Maximum number of attempts to install a block list that was built while the data plane was not
+/// locked. If the blocked prefixes have changed meanwhile, the attempt fails, and the changes are
+/// applied to the list without the lock. The last attempt applies the changes while the data plane
+/// is locked.
 const RELOAD_ATTEMPTS: u32 = 4;
 
 impl Plane for DataPlane {

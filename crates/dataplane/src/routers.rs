@@ -70,13 +70,14 @@ pub struct Routers {
     /// Routers that cannot be opened now, for example because their namespace is missing, each with the
     /// reason.
     waiting: BTreeMap<RouterName, String>,
-    /// For routers whose namespace exists but that could not be opened: the pause before the next attempt.
+    /// Pauses before the next attempts to open routers whose namespace exists and that could not be
+    /// opened.
     retries: BTreeMap<RouterName, Retry>,
     /// Channel that wakes the routing thread when the workers' snapshot or the hooks must be updated.
     wake: SyncSender<()>,
     woken: Option<Receiver<()>>,
-    /// Number of running captures and traces. While there are any, hooks (XDP programs) route no packets, because every
-    /// packet must pass the workers.
+    /// Number of running captures and traces. While a capture or trace runs, hooks (XDP programs)
+    /// route no packets, because every packet must pass the workers.
     watchers: u32,
     /// Counts of packets that hooks of removed routers have routed from and to ports that still exist.
     past: BTreeMap<PortName, RouteCounts>,
@@ -91,8 +92,9 @@ fn is_there(wanted: &model::Router) -> bool {
 }
 
 impl Routers {
-    /// Creates an empty set of routers. `workers` is the number of workers, which read shared memory under `domain`
-    /// (memory reclamation by quiescent states).
+    /// Creates an empty set of routers. `workers` is the number of workers. `domain` is the domain
+    /// of the quiescent-state-based memory reclamation (QSBR), which frees shared memory only when
+    /// no worker reads it any more.
     pub fn new(domain: &Arc<Domain>, workers: usize) -> Routers {
         let (wake, woken) = sync_channel(1);
         Routers {
@@ -170,7 +172,8 @@ impl Routers {
         Ok(prepared)
     }
 
-    /// Records that a router could not be opened for the reason `error`, and when the next attempt is due.
+    /// Records that a router could not be opened because of `error`. Also records the time of the
+    /// next attempt.
     fn wait_for(&mut self, name: &RouterName, wanted: &model::Router, error: PlaneError) {
         let mut why = format!("{} is not there", place(wanted));
         if is_there(wanted) {
@@ -233,9 +236,10 @@ impl Routers {
         self.follow_mirrors(engine, config, ports, names);
     }
 
-    /// Closes routers whose namespace was removed, or was replaced by another one of the same name. A closed router is
-    /// opened again when a namespace with the name exists. A router that stays open would keep the old namespace and
-    /// all its devices in existence. Returns whether any router was closed.
+    /// Closes routers whose namespace was removed, or was replaced by another namespace of the same
+    /// name. A closed router is opened again when a namespace with the name exists. A router that
+    /// stays open would keep the old namespace and all its devices in existence. Returns whether
+    /// any router was closed.
     pub fn close_gone(&mut self, engine: &Engine) -> bool {
         let gone: Vec<(RouterName, Running)> =
             self.all.extract_if(.., |_, running| running.is_gone()).collect();
@@ -336,7 +340,8 @@ impl Routers {
         }
     }
 
-    /// Returns whether `name` is a name for which the port number of a punt TAP or mirror device is allocated.
+    /// Returns whether `name` is the name under which a punt TAP or mirror device has its port
+    /// number.
     pub fn has_port(&self, name: &str) -> bool {
         self.all
             .iter()
@@ -355,7 +360,8 @@ impl Routers {
         functions
     }
 
-    /// Returns all punt TAPs and mirror devices as they appear, as ports, in the configuration snapshot of the workers.
+    /// Returns the port entries of all punt TAPs and mirror devices for the workers' configuration
+    /// snapshot.
     pub fn punt_taps<'r>(&'r self, ports: &'r Ports) -> impl Iterator<Item = (PortId, PortView)> + 'r {
         let punt_taps = self.all.values().filter_map(|running| running.punt_tap.port).map(|port| {
             // Packets that the kernel sends on a punt TAP are dropped.
@@ -392,8 +398,9 @@ impl Routers {
         self.all.iter().map(|(name, running)| (name.clone(), namespace(running))).collect()
     }
 
-    /// Updates the neighbours, hooks and mirror devices of all routers from the state that was read from the kernel.
-    /// This is called once a second. `sessions` are the BGP sessions, in the calls in which they are due.
+    /// Updates the neighbours, hooks and mirror devices of all routers from the state that was read
+    /// from the kernel. This is called once a second. `sessions` contains the BGP sessions if they
+    /// are due in this call.
     pub fn look(
         &mut self,
         engine: &Engine,
@@ -496,8 +503,8 @@ impl Routers {
         found
     }
 
-    /// Returns one closure for each router, which computes the router's state while the running configuration is not
-    /// locked.
+    /// Returns one closure for each router. The closure computes the router's state. The caller can
+    /// run the closures while the running configuration is not locked.
     pub fn states(&self, config: &Config, ports: &Ports) -> Vec<StateOf> {
         let state = |(name, wanted): (&RouterName, &model::Router)| -> StateOf {
             let state = RouterState {
@@ -519,8 +526,8 @@ impl Routers {
         config.routers.iter().map(state).collect()
     }
 
-    /// Returns the thread that tracks the routing state of a router's namespace. It can be queried while the running
-    /// configuration is not locked.
+    /// Returns the thread that tracks the routing state of a router's namespace. The thread can be
+    /// queried while the running configuration is not locked.
     ///
     /// # Errors
     /// Returns an error if there is no such router, or if no thread follows the routing state of its namespace.

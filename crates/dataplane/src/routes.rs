@@ -100,12 +100,13 @@ fn route<A: Ip>(mirror: &Mirror, key: &RouteKey<A>, path: &Path) -> Option<Route
 /// copy of the kernel's routing state) is blocked during the call.
 const SLICE: usize = 512;
 
-/// Position from which a list of routes continues: after the route with the given key.
+/// Position at which a list of routes continues. The key is that of the last route before this
+/// position.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
-    /// Position after this key among the IPv4 routes. `None` is the first IPv4 route.
+    /// Position among the IPv4 routes. `None` is the position of the first IPv4 route.
     Four(Option<RouteKey<Ipv4Addr>>),
-    /// Position after this key among the IPv6 routes. `None` is the first IPv6 route.
+    /// Position among the IPv6 routes. `None` is the position of the first IPv6 route.
     Six(Option<RouteKey<Ipv6Addr>>),
 }
 
@@ -305,12 +306,12 @@ pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     why
 }
 
-/// Text in the result of `trivium explain` for a route of the kernel that has no effect on packets, because it did not
-/// fit into the workers' tables.
+/// Text in the result of `trivium explain` for a route of the kernel that has no effect on packets,
+/// because the route did not fit into the workers' tables.
 pub const NO_ROOM: &str =
     "it found no room in the router's table (`routes`): packets go by what there is without it";
 
-/// First words of the step in `explain` by which the hook (XDP program) routes a packet.
+/// First words of the `explain` step for a packet that the hook (XDP program) routes.
 pub const ROUTED: &str = "a route ";
 
 /// Returns the destination address of an IP packet, as a prefix. Returns `None` if the frame contains no IP
@@ -326,8 +327,9 @@ pub fn destination(frame: &[u8]) -> Option<model::Prefix> {
     Some(to.into())
 }
 
-/// Inserts a step that names the kernel's route into the explanation of a packet that a worker or the hook has routed.
-/// The step is placed before the first step to which the route led.
+/// Inserts a step that names the kernel's route into the explanation of a packet that a worker or
+/// the hook has routed. The step is placed before the step of the worker's function or the hook's
+/// routing step.
 pub fn tell(story: &mut Explanation, why: &RouteWhy) {
     let in_hook = |step: &Step| story.tier == Tier::Hook && step.what.starts_with(ROUTED);
     let place = story.steps.iter().position(|step| step.stage == "function" || in_hook(step));
