@@ -27,8 +27,8 @@ pub fn is_wanted(wanted: &PortSpec) -> bool {
     routing == Some(Routing::Kernel) && !wanted.bridged && wanted.port.admin
 }
 
-/// State of a network namespace that the routing stages of its hooks need: its addresses, and its devices to which
-/// frames can be redirected.
+/// Addresses of a network namespace, and the devices of the namespace to which frames can be
+/// redirected. The routing stages of the hooks in the namespace need this state.
 struct Place {
     takes: BTreeMap<u32, Takes>,
     locals: LocalAddresses,
@@ -47,10 +47,11 @@ pub struct KernelRouting {
 }
 
 impl KernelRouting {
-    /// Installs or updates the routing stage in the hooks of ports that enable forwarding by the kernel's routes.
-    /// Removes the stage from other hooks. The data plane is locked during an update, and the owner of a namespace
-    /// decides how many devices it has. The updates in one namespace may therefore take at most a tenth of the time. If
-    /// `now` is true, all namespaces are updated, as is necessary after a configuration change.
+    /// Installs or updates the routing stage in the hooks of ports that enable forwarding by the
+    /// kernel's routes. Removes the stage from other hooks. The data plane is locked during an
+    /// update, and the owner of a namespace decides how many devices it has. The updates in one
+    /// namespace may therefore take at most a tenth of the time. If `now` is true, all namespaces
+    /// are updated. This is necessary after a configuration change.
     pub fn ensure(&mut self, ports: &mut Ports, now: bool) {
         self.ports.retain(|name| ports.contains_key(name));
         let begin = Instant::now();

@@ -81,7 +81,7 @@ struct Steps {
     change: Vec<PortName>,
 }
 
-/// A port that a configuration change has removed, with what is needed to open it again.
+/// A port that a configuration change has removed, with the data for opening the port again.
 struct Gone {
     name: PortName,
     wanted: PortSpec,
@@ -99,14 +99,14 @@ struct Prepared<'a> {
     routers: Vec<(RouterName, routers::Running)>,
 }
 
-/// Parts of filters that were read and built before the data plane was locked. The caller drops what a change has not
-/// used after the data plane is unlocked.
+/// Parts of filters, which are read and built before the data plane is locked. After the data plane
+/// is unlocked, the caller drops the parts that the change has not used.
 pub struct FilterParts<'a> {
     /// Prefixes in the files of block lists.
     pub blocklists: &'a BlocklistFiles,
     /// Block lists that were built from the files.
     pub lists: BuiltLists,
-    /// Tables of rules that were compiled.
+    /// Compiled tables of filter rules.
     pub tables: Tables,
 }
 
@@ -416,8 +416,9 @@ impl RunningState {
         self.seconds.is_multiple_of(2).then(|| self.routers.namespaces())
     }
 
-    /// Polls the routers. This is called once a second. A router whose namespace is gone is closed. A router
-    /// whose namespace exists again is opened. `sessions` are the BGP sessions, if they are due.
+    /// Polls the routers. This is called once a second. A router whose namespace no longer exists
+    /// is closed. A router whose namespace exists again is opened. `sessions` contains the BGP
+    /// sessions if they are due in this call.
     pub fn look_at_routers(&mut self, engine: &Engine, sessions: Option<AllSessions>) {
         if self.routers.close_gone(engine) {
             self.routing_has_changed(engine);
@@ -662,9 +663,9 @@ fn open_one(
 /// The settings and the queues of an opened port, or the reason why a port waits for its device.
 type OpenedOrWaits = Result<(PortSpec, Opened), String>;
 
-/// Opens ports. While the daemon is `starting`, several ports are opened in parallel, and a port whose device is
-/// missing waits for it. After an error, no further port is opened. The results are in the order of the ports, without
-/// those that were not tried.
+/// Opens ports. While the daemon is `starting`, several ports are opened in parallel, and a port
+/// waits for its device if the device is missing. After an error, no further port is opened. The
+/// results are in the order of the ports. A port that was not tried has no result.
 fn open_all(
     engine: &Engine,
     names: Vec<PortName>,
@@ -718,8 +719,8 @@ fn former_of(gone: &[Gone], name: &PortName, new: &Config) -> Option<Former> {
     gone.iter().find(|gone| key_of(&gone.wanted).as_ref() == Some(&device))?.footprint.former
 }
 
-/// Returns whether the new port on the removed port's veth pair needs other settings of the pair. The pair must then be
-/// created again.
+/// Returns whether the veth pair of a removed port must be created again, because the new port on
+/// the pair needs other settings of the pair.
 fn is_made_anew(gone: &Gone, new: &Config) -> bool {
     let PortKind::Veth(old) = &gone.wanted.port.kind else { return false };
     let key = key_of(&gone.wanted);

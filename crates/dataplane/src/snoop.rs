@@ -22,9 +22,10 @@ use super::running_state::RunningState;
 /// Maximum number of packet copies that one poll reads from one worker's ring. This limits the CPU time that
 /// many IGMP or MLD reports can use.
 const BUDGET: usize = 4096;
-/// Number of reports, leaves, queries and PIM hellos that one poll reads from all rings. It limits the memory for
-/// parsed packets. Each ring has an equal share, and a poll reads no further packets from a ring whose share is used
-/// up. The packets of one worker's ports therefore do not keep those of other workers waiting.
+/// Maximum number of reports, leaves, queries and PIM hellos that one poll reads from all rings.
+/// The maximum limits the memory for parsed packets. Each ring has an equal share, and a poll reads
+/// no further packets from a ring whose share is used up. The packets of one worker therefore do
+/// not delay the packets of other workers.
 const EVENTS: usize = 65_536;
 /// Maximum length in bytes of an IGMP or MLD packet that is parsed.
 const LONGEST: usize = 2048;
@@ -40,8 +41,8 @@ pub struct Snooping {
     snoopers: BTreeMap<BridgeName, Snooper>,
 }
 
-/// Reader of the packet copies. The packets are read and parsed while neither the snoopers nor the running
-/// configuration are locked.
+/// Reader of the packet copies. The reader reads and parses packets without a lock on the snoopers
+/// or on the running configuration.
 #[derive(Default)]
 pub struct SnoopReader {
     /// The workers' rings with copies of IGMP and MLD packets. `None` while there are no workers.
@@ -52,7 +53,8 @@ pub struct SnoopReader {
 struct Source {
     rings: Vec<Consumer<Punt>>,
     pool: FramePool,
-    /// Generation number of the engine whose workers write to the rings. Each start of the workers has a new number.
+    /// Generation number of the engine whose workers write to the rings. The number changes with
+    /// each start of the workers.
     generation: u64,
 }
 
@@ -67,8 +69,8 @@ impl SnoopReader {
         }
     }
 
-    /// Opens the rings of `engine`'s workers for packet copies, unless they are open already. Returns whether the
-    /// workers are others than at the last call. If a worker does not answer, the next poll tries again.
+    /// Opens the rings of `engine`'s workers for packet copies. Returns false if these rings are
+    /// open already, otherwise true. If a worker does not answer, the next poll tries again.
     pub fn attach(&mut self, engine: &Engine) -> bool {
         if self.source.as_ref().is_some_and(|source| source.generation == engine.generation()) {
             return false;
@@ -89,7 +91,8 @@ impl SnoopReader {
     }
 }
 
-/// Reads and parses the packet copies in the rings, at most about `events_max` events of all rings together.
+/// Reads and parses the packet copies in the rings. Stops after about `events_max` events from all
+/// rings together.
 fn read(
     rings: &mut [Consumer<Punt>],
     pool: &mut FramePool,
@@ -117,8 +120,9 @@ fn read(
 }
 
 impl Snooping {
-    /// Applies the messages that were read, and publishes groups that have changed. `is_other` is the result of
-    /// [`SnoopReader::attach`]: all groups are then published again. If `second` is true, also removes expired groups.
+    /// Applies the messages that were read, and publishes groups that have changed. `is_other` is
+    /// the result of [`SnoopReader::attach`]. If `is_other` is true, publishes all groups, because
+    /// new workers do not have them. If `second` is true, also removes expired groups.
     pub fn look(
         &mut self,
         running_state: &mut RunningState,

@@ -1,6 +1,7 @@
-//! Running flow steering policies, which select the target (worker, kernel or CPU) for the frames of a flow. The kernel
-//! objects (BPF maps) of a policy are created when the hook (XDP program) of a port first needs them. All ports that
-//! name the policy share them, and they can be changed under traffic.
+//! Running flow steering policies, which select the target (worker, kernel or CPU) for the frames
+//! of a flow. The kernel objects (BPF maps) of a policy are created when the hook (XDP program) of
+//! a port first needs them. All ports that name the policy share these objects. The objects can be
+//! changed while traffic flows.
 //!
 //! Changes that the API makes while the daemon runs (exact flows, or another table) are stored only in the kernel, with
 //! a flag. A successor process finds these changes in the hooks, after a hand-over or after the daemon was killed. When
@@ -194,8 +195,8 @@ impl SteeringPolicies {
         self.running.values().filter_map(|running| running.kernel.as_ref()).map(Steering::id).collect()
     }
 
-    /// Returns a text about settings of a port's steering policy that its hook does not support. Returns `None` if the
-    /// hook supports all settings.
+    /// Returns a text about the settings of a port's steering policy that the port's hook does not
+    /// support. Returns `None` if the hook supports all settings.
     #[must_use]
     pub fn lacks(&self, running: &Running) -> Option<&'static str> {
         let kernel = self.running.get(named(running)?)?.kernel.as_ref()?;

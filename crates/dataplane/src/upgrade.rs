@@ -24,9 +24,10 @@ use super::running_state::RunningState;
 /// Time limit for stopping the workers in a hand-over, and for resuming the data plane after a failed hand-over. During
 /// this time, the daemon continues to notify the service manager's watchdog although the data plane does not answer.
 const RESUME: Duration = Duration::from_secs(60);
-/// Time limit of two waits in an upgrade: until large changes have unlocked the flow tables of bridges, and until the
-/// slow path has translated all waiting packets (upcalls). If the first wait exceeds the limit, the upgrade is
-/// abandoned. If the second one does, the process aborts.
+/// Time limit of two waits in an upgrade. The first wait ends when no flow table of a bridge is
+/// locked by a large change. If the first wait takes too long, the upgrade is abandoned. The second
+/// wait ends when the slow path has translated all waiting packets (upcalls). If the second wait
+/// takes too long, the process aborts.
 const RULES: Duration = Duration::from_secs(10);
 /// Time limit for OpenFlow and `ovs-appctl` sessions to end before their listening sockets are handed over.
 const SESSIONS_END: Duration = Duration::from_millis(100);
@@ -132,7 +133,8 @@ impl DataPlane {
         }
     }
 
-    /// Resumes the data plane in this process, from the state that was prepared for a hand-over that failed.
+    /// Resumes the data plane in this process, from the state that was prepared for the failed
+    /// hand-over.
     fn take_back(
         &self,
         held: HandoverBundle,

@@ -104,8 +104,9 @@ fn port_counters(
     }
 }
 
-/// Returns the number of frames that the hook or the kernel dropped before a worker received them. The causes
-/// are: the hook found no AF_XDP socket, the socket's receive ring was full, or no frame buffer was free.
+/// Returns the number of frames that the hook or the kernel dropped before a worker received them.
+/// Examples of causes are a queue without an AF_XDP socket, a full receive ring, and a lack of free
+/// frame buffers.
 fn missed(running: &Running, hook: &xdp::Counters) -> u64 {
     let unsteered = hook.get(Counter::DownDropped) + hook.get(Counter::Aborted);
     let lost = |(_, socket): &(QueueId, OwnedFd)| {

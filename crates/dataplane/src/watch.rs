@@ -28,7 +28,8 @@ const SETTLED: Duration = Duration::from_secs(10);
 const RESTLESS: Duration = Duration::from_secs(1);
 const RESTLESS_MOST: Duration = Duration::from_secs(8);
 
-/// Share of its time, from 0 to 1, that a worker must spend on packets to count as fully loaded.
+/// Minimum load of a worker that counts as fully loaded. The load is the share of the time, from 0
+/// to 1, that the worker spends on packets.
 const FULL: f64 = 0.98;
 
 /// Load of a worker during the last second.
@@ -59,8 +60,8 @@ fn ratio(part: u64, all: u64) -> f64 {
     part as f64 / all as f64
 }
 
-/// Removes expired MAC table entries, and detects moves of MAC addresses between ports. This function is called once a
-/// second.
+/// Removes expired MAC table entries, and checks how many MAC addresses move between ports. This
+/// function is called once a second.
 pub fn age(running_state: &mut RunningState) {
     let now = monotonic().secs;
     for bridge in running_state.bridges.values() {
@@ -83,9 +84,9 @@ enum Seen {
     Unhooked,
 }
 
-/// Compares all ports with their devices and handles the differences. Returns whether anything changed. If `second` is
-/// true, also creates missing devices that the daemon had created, and attaches again hooks (XDP programs) that another
-/// program has detached.
+/// Compares all ports with their devices and handles the differences. Returns whether anything
+/// changed. If `second` is true, also creates the daemon's own devices again if they are missing,
+/// and attaches hooks (XDP programs) again if another program has detached them.
 pub fn look(
     running_state: &mut RunningState,
     engine: &Engine,

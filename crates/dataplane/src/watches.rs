@@ -14,7 +14,7 @@ const END: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct Watches(Mutex<Vec<Watch>>);
 
-/// A running capture or trace, which a hand-over can end and for whose end it can wait.
+/// A running capture or trace. A hand-over can end the capture or trace and wait for its end.
 struct Watch {
     over: Arc<AtomicBool>,
     /// Channel that is disconnected when the thread of the capture or trace no longer accesses the workers'

@@ -149,7 +149,7 @@ fn anew(frame: &[u8]) -> String {
     }
 }
 
-/// Reason in the text of a step if the hook's counter has no more precise text.
+/// Text of the reason for a hook's counter that has no text of its own.
 const UNTOLD: &str = "so its counter says";
 
 /// Returns a text with the reason why the hook passes a frame to the kernel.

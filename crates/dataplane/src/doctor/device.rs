@@ -14,8 +14,9 @@ use crate::device::{Device, inside, object, place, xdp_features, xdp_features_of
 use crate::ports::Running;
 use crate::routing;
 
-/// State of the namespaces of ports' devices, by the path of the namespace's file. It is read when the first port of a
-/// namespace is examined, and used again for the namespace's other ports.
+/// State of the namespaces of ports' devices, by the path of the namespace's file. The state of a
+/// namespace is read when the first port in the namespace is examined, and used again for the other
+/// ports there.
 #[derive(Default)]
 pub struct Places(BTreeMap<PathBuf, Place>);
 
@@ -96,7 +97,8 @@ struct Seen {
     xdp: xdp::Features,
     addresses: Vec<String>,
     routed: Option<Routed>,
-    /// Configured name of the device, if the device now has another name. `None` if it still has this name.
+    /// Configured name of the device, if the device now has another name. `None` if the device
+    /// still has its configured name.
     missed: Option<String>,
 }
 
@@ -137,13 +139,14 @@ struct File<'a> {
 }
 
 impl File<'_> {
-    /// Adds a finding whose fix is a command, to be run in the device's namespace.
+    /// Adds a finding with a command that fixes the problem. The operator runs the command in the
+    /// device's namespace.
     fn note(&mut self, severity: Finding, finding: impl Into<String>, command: &str) {
         let fix = there(self.device.namespace.as_ref(), command);
         self.chart.note(self.object, severity, finding, fix);
     }
 
-    /// Adds a finding whose fix is a text.
+    /// Adds a finding whose fix is described in words.
     fn tell(&mut self, severity: Finding, finding: impl Into<String>, fix: impl Into<String>) {
         self.chart.note(self.object, severity, finding, fix);
     }
@@ -276,9 +279,10 @@ impl File<'_> {
         self.tell(Finding::Advice, what, fix);
     }
 
-    /// Returns the command after which frames can be redirected to a veth device (XDP_REDIRECT). The veth driver starts
-    /// to accept such frames when the peer's GRO changes while the peer is up, or when the device itself is set up. It
-    /// does not start when the peer is set up with GRO later.
+    /// Returns the command after which frames can be redirected to a veth device (XDP_REDIRECT).
+    /// The veth driver starts to accept such frames when the peer's GRO changes while the peer is
+    /// up, or when the device itself is set up. The driver does not start to accept such frames
+    /// when a peer with GRO is set up later.
     fn gro(&self, info: &LinkInfo) -> String {
         let Some(peer) = find_peer(self.object, self.running, self.device, info) else {
             return "at the peer: `ethtool -K PEER gro on`; if it is on, off first".to_owned();
