@@ -80,8 +80,9 @@ pub struct Start {
 }
 
 impl Start {
-    /// Loads the XDP program with which a port's hook is first attached: the port's own program for the first
-    /// port, and a placeholder for all others.
+    /// Loads the first XDP program of a port's hook. For the first port, this is the port's own
+    /// program. For all other ports, it is a placeholder, or the own program if no placeholder can
+    /// be loaded.
     fn load(&self, config: &ProgramConfig) -> Result<Loaded, xdp::Error> {
         if !self.is_tried.swap(true, Ordering::Relaxed) {
             return PortProgram::load(config);
@@ -375,8 +376,8 @@ pub fn program(policy: HookPolicy, bridged: bool, queues: u32) -> ProgramConfig 
     }
 }
 
-/// Returns a copy of `config` with which the hook drops every frame. The hook runs such a program until its filter is
-/// installed.
+/// Returns a copy of `config` for a program that drops every frame. The hook runs this program
+/// until the filter of the port is installed.
 fn locked(config: &ProgramConfig) -> ProgramConfig {
     ProgramConfig { owner: Owner::Bridged, when_down: xdp::WhenDown::Drop, ..config.clone() }
 }

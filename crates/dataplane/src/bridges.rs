@@ -1,4 +1,4 @@
-//! Creates bridges from their configuration, in the form that the crate `switch` uses.
+//! Creates the bridges of the crate `switch` from the configuration.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};

@@ -130,8 +130,9 @@ pub fn xdp_features_of(ifindex: u32) -> Features {
     Features::from_bits(netdev::xdp_features_of(ifindex).ok().flatten().unwrap_or_default(), 0)
 }
 
-/// Returns the name under which the hook of a device in the calling thread's namespace is pinned. The name contains the
-/// namespace and the ifindex, so that the pins of several daemons differ. It stays the same when the daemon restarts.
+/// Returns the name under which the hook of a device in the calling thread's namespace is pinned.
+/// The name contains the namespace and the ifindex, so that the pins of several daemons differ. The
+/// name stays the same when the daemon restarts.
 pub fn pin_name(port: &PortName, ifindex: u32) -> String {
     let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.st_ino());
     format!("{}-{namespace}-{ifindex}", plain(port))
@@ -143,8 +144,8 @@ pub fn plain(port: &PortName) -> String {
     port.as_str().chars().map(plain).collect()
 }
 
-/// Returns the path of a namespace's file, by which ports are grouped. The path is empty for the daemon's own
-/// namespace.
+/// Returns the path of a namespace's file. The daemon groups ports by this path. The path is empty
+/// for the daemon's own namespace.
 pub fn place(namespace: Option<&Namespace>) -> PathBuf {
     namespace.map_or_else(|| Path::new("").to_owned(), Namespace::path)
 }

@@ -70,8 +70,8 @@ enum State {
     Unknown,
 }
 
-/// Current devices of a namespace, or the reason why they are not known. They are compared with the device that is
-/// recorded for each port.
+/// Current devices of a namespace, or the reason why they are not known. The devices are compared
+/// with the device that is recorded for each port.
 pub enum Devices<'a> {
     /// The namespace exists and its devices are known. The pair is the device number and the inode of the
     /// namespace's file, and is `None` for the daemon's own namespace.

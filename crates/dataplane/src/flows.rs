@@ -218,8 +218,8 @@ pub struct Flows {
     served: engine::slow_path::Bridges,
     bridges: BTreeMap<BridgeName, Flowing>,
     deciding: Option<Deciding>,
-    /// Table of the flows that are offloaded to the hooks (XDP programs). It is created when the slow path first
-    /// starts.
+    /// Table of the flows that are offloaded to the hooks (XDP programs). The table is created when
+    /// the slow path first starts.
     table: Option<FlowTable>,
     /// Removed ports and bridges whose megaflows may still be in the workers' caches.
     stale: Stale,
@@ -487,7 +487,7 @@ impl Flows {
         Barriers { asked, completed: 0, is_done }
     }
 
-    /// Returns the flow tables of all OpenFlow bridges in the form for a hand-over, by bridge name.
+    /// Returns the flow tables of all OpenFlow bridges as records for a hand-over, by bridge name.
     pub fn records(&self) -> BTreeMap<String, RulesRecord> {
         let record = |(name, own): (&BridgeName, &Flowing)| {
             let record = RulesRecord::of(&own.tables.lock(), own.named_numbers(), now());
@@ -496,7 +496,8 @@ impl Flows {
         self.bridges.iter().map(record).collect()
     }
 
-    /// Returns the megaflows that workers had cached when the slow path was stopped, in the form for a hand-over.
+    /// Returns records, for a hand-over, of the megaflows that workers had cached when the slow
+    /// path was stopped.
     pub fn known(&self) -> Vec<MegaflowRecord> {
         self.known.iter().map(MegaflowRecord::of).collect()
     }
@@ -705,7 +706,8 @@ fn datapath_id(name: &BridgeName, settings: &OpenFlow) -> u64 {
     })
 }
 
-/// Returns the flow entry with the action `NORMAL`, by which an OpenFlow bridge works as a learning bridge.
+/// Returns the flow entry with the action `NORMAL`. With this entry, an OpenFlow bridge works as a
+/// learning bridge.
 fn normal() -> Mod {
     let actions = vec![Action::Output { port: port::NORMAL, max_len: 0 }];
     Mod::Flow(Box::new(FlowMod::add(0, 0, Match::ANY, Instructions::apply(actions))))

@@ -56,8 +56,8 @@ pub struct HookOffload {
     /// Ports that are router interfaces and whose hooks keep the frame order with the workers (reordering guard).
     /// [`super::routers`] installs the stages of these ports.
     routed: BTreeMap<PortName, RoutedOrder>,
-    /// Counts of bridge stages that were removed while their ports still exist. They are added to the counts of later
-    /// stages, so that a port's counts never decrease.
+    /// Counts of removed bridge stages whose ports still exist. These counts are added to the
+    /// counts of later stages, so that a port's counts never decrease.
     past: BTreeMap<PortName, BridgeCounts>,
     /// Number of running captures and traces. While a capture or trace runs, hooks forward no
     /// packets, because every packet must pass the workers.
@@ -81,8 +81,8 @@ pub enum Occasion {
 enum Kind {
     /// A stage that forwards to learned MAC addresses.
     Stations(BridgePort),
-    /// A stage that forwards by frequently used OpenFlow flows. It also forwards to the learned MAC addresses
-    /// that flows with the action `NORMAL` use.
+    /// A stage that forwards by frequently used OpenFlow flows. The stage also forwards to the
+    /// learned MAC addresses that flows with the action `NORMAL` use.
     Flows(FlowPort, Option<BridgePort>),
 }
 

@@ -1,5 +1,5 @@
-//! State of the ports' hooks (XDP programs) for the API. It combines what the daemon knows about a hook with what the
-//! kernel reports about the hook's program.
+//! State of the ports' hooks (XDP programs) for the API. The state combines the daemon's data about
+//! a hook with the kernel's data about the hook's program.
 
 use std::os::linux::fs::MetadataExt;
 use std::sync::Mutex;

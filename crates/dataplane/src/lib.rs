@@ -112,7 +112,8 @@ pub use users::user_id;
 const LOOK: Duration = Duration::from_millis(250);
 /// Number of polls of the ports' devices per second.
 const LOOKS: u32 = 4;
-/// Minimum time between two polls of the ports' devices. It limits the CPU time that many device notifications can use.
+/// Minimum time between two polls of the ports' devices. The minimum limits the CPU time that many
+/// device notifications can use.
 const PAUSE: Duration = Duration::from_millis(2);
 
 impl DataPlane {

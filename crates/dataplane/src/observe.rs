@@ -54,7 +54,8 @@ impl WallClock {
     }
 }
 
-/// Converts an error with which the engine refused a capture or trace into the API error for the client.
+/// Converts an error of the engine, which has refused a capture or trace, into the API error for
+/// the client.
 fn occupied(what: &str, error: &EngineError) -> PlaneError {
     let kind =
         if matches!(error, EngineError::Occupied(_)) { FailureKind::Busy } else { FailureKind::Failed };

@@ -40,8 +40,8 @@ pub struct Opened {
     pub adopted: bool,
     /// Whether the hook drops all frames, because the port's filter is not installed in it yet.
     pub is_locked: bool,
-    /// Lock on the hook's pin directory, if the hook outlives this process. It shows other processes that the hook is
-    /// in use.
+    /// Lock on the hook's pin directory, if the hook outlives this process. The lock shows other
+    /// processes that the hook is in use.
     pub claim: Option<Claim>,
     /// Diagnostics about the opening of the port, for the operator.
     pub notes: Vec<DoctorFinding>,

@@ -37,8 +37,8 @@ pub struct Running {
     pub hook: Option<Attached>,
     /// Custom XDP program of the port (loaded by a user), kept for the next hook while the port has no hook.
     pub user: Option<UserProgram>,
-    /// Lock on the hook's pin directory, if the hook outlives this process. It shows other processes that the hook is
-    /// in use.
+    /// Lock on the hook's pin directory, if the hook outlives this process. The lock shows other
+    /// processes that the hook is in use.
     pub claim: Option<Claim>,
     /// Queues of the port, each with the worker that owns it.
     pub queues: Vec<(QueueId, WorkerId)>,
@@ -49,7 +49,7 @@ pub struct Running {
     pub missed: u64,
     /// Duplicated file descriptors of the port's AF_XDP sockets, with the queue indices of the
     /// sockets. They are needed to fill the hook's XSKMAP and to read the sockets' counters from
-    /// the kernel. They are dropped before the queues are closed.
+    /// the kernel. The descriptors are closed before the queues are closed.
     pub sockets: Vec<(QueueId, OwnedFd)>,
     /// Changes that opening the port has made on the machine (created device, changed settings).
     pub footprint: Footprint,

@@ -130,8 +130,8 @@ impl Routers {
         self.prepare_some(config, starting, |_| true)
     }
 
-    /// Tries again to create the routers that could not be opened: those whose namespace exists and whose pause after
-    /// the last failed attempt is over.
+    /// Tries again to create routers that could not be opened. A router is tried if its namespace
+    /// exists and the pause after the last failed attempt is over.
     pub fn retry(&mut self, config: &Config, now: Instant) -> Vec<(RouterName, Running)> {
         let due = self.missing(config, now);
         if due.is_empty() {
@@ -536,8 +536,8 @@ impl Routers {
         running.ok_or_else(|| PlaneError::no_router(name))
     }
 
-    /// Returns the routers that do not run and can be opened now: their namespace exists, and the pause after the last
-    /// failed attempt is over.
+    /// Returns the routers that do not run and can be opened now. A router can be opened if its
+    /// namespace exists and the pause after the last failed attempt is over.
     fn missing(&mut self, config: &Config, now: Instant) -> BTreeSet<RouterName> {
         let missing = config.routers.iter().filter(|(name, _)| !self.all.contains_key(*name));
         let (there, gone): (Vec<_>, Vec<_>) = missing.partition(|(_, wanted)| is_there(wanted));
@@ -566,8 +566,8 @@ mod tests {
 
     use super::*;
 
-    /// After a failed attempt to open a router, the next attempt is made after a pause. It is made without delay if the
-    /// router's namespace was created again.
+    /// After a failed attempt to open a router, the next attempt is made after a pause. The attempt
+    /// is made without delay if the router's namespace was created again.
     #[test]
     fn attempts_to_open_a_router_have_pauses() {
         let mut routers = Routers::new(&Domain::new(), 1);

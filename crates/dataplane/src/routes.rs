@@ -236,7 +236,7 @@ fn found<A: Ip + std::fmt::Display>(
     }
 }
 
-/// Returns the policy routing rule and the route by which packets to an address or prefix are forwarded. Rules with
+/// Returns the policy routing rule and the route for packets to an address or prefix. Rules with
 /// conditions besides the destination are skipped, and the result names these rules.
 pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     let mut why = RouteWhy { of, rule: None, route: None, chosen: Vec::new() };

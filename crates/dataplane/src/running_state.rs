@@ -90,8 +90,8 @@ struct Gone {
     user: Option<UserProgram>,
 }
 
-/// Changed filters, steering policies and routers of the new configuration. They have been checked and are not applied
-/// yet.
+/// Changed filters, steering policies and routers of the new configuration, after the checks and
+/// before the change is applied.
 struct Prepared<'a> {
     filters: Vec<(FilterName, Definition)>,
     lists: &'a mut BuiltLists,
@@ -410,8 +410,9 @@ impl RunningState {
         self.publish(engine);
     }
 
-    /// Returns the routers whose BGP sessions must be read for the next [`RunningState::look_at_routers`], each with
-    /// its namespace. Returns `None` if the sessions are not due. They are due every other second.
+    /// Returns the routers whose BGP sessions must be read for the next
+    /// [`RunningState::look_at_routers`], each with its namespace. Returns `None` if the sessions
+    /// are not due. The sessions are due every other second.
     pub fn routers_with_due_sessions(&self) -> Option<Vec<(RouterName, Option<Namespace>)>> {
         self.seconds.is_multiple_of(2).then(|| self.routers.namespaces())
     }

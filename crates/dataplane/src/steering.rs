@@ -24,8 +24,9 @@ use xdp::{Attached, StageChange};
 use super::open::{Opened, PortSpec};
 use super::ports::{Ports, Running};
 
-/// Returns the number that identifies a steering policy in its kernel objects. The number is never 0. It is an FNV-1a
-/// hash of the name, because successors of other releases must compute an equal number.
+/// Returns the number that identifies a steering policy in its kernel objects. The number is never
+/// 0. The number is an FNV-1a hash of the name, because successors of other releases must compute
+/// an equal number.
 fn owner(name: &SteeringName) -> u32 {
     let hash = name
         .as_str()

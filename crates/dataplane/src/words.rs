@@ -38,8 +38,9 @@ impl End {
     }
 }
 
-/// Returns the steps by which a hook processes a packet, as text, and the outcome in the hook. The outcome is `None` if
-/// the packet continues to a worker. `routed` is the device to which the kernel's routes send the packet.
+/// Returns the texts of the steps in which a hook processes a packet, and the outcome of the packet
+/// in the hook. The outcome is `None` if the packet continues to a worker. `routed` is the device
+/// to which the kernel's routes send the packet.
 pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>, Option<End>) {
     let step = |what: String| Told { stage: "hook".to_owned(), what };
     let rules = says.rules.iter().map(|(rule, acted)| {
