@@ -1,4 +1,4 @@
-//! Diagnostics of the machine that need no running daemon, so that `trivium doctor` can run before `trivium run`.
+//! Diagnostics of the machine. They need no running daemon, so `trivium doctor` also works before `trivium run`.
 
 use std::fs;
 

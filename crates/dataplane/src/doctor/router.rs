@@ -9,7 +9,8 @@ use super::{sysctl, there};
 use crate::device::inside;
 use crate::running_state::RunningState;
 
-/// Netfilter chains and sysctls of a router's network namespace that matter for routing by workers.
+/// State of a router's network namespace that the diagnostics examine: netfilter chains and
+/// sysctls.
 struct Seen {
     /// Netfilter chains of the namespace that filter packets forwarded by the kernel.
     chains: Vec<String>,

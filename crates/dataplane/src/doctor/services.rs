@@ -1,7 +1,7 @@
 //! Diagnostics of services that a filter protects with SYN cookies of the scheme "cookie". In this scheme, the kernel
-//! of the service's host checks the cookies that clients return. It needs certain sysctls in the network namespace that
-//! has the service's address. The examination looks for this namespace among those of the ports' devices and of the
-//! veth peers that the daemon created.
+//! of the service's host checks the cookies that clients return. The check needs certain sysctls in the network
+//! namespace that has the service's address. The diagnostics search for this namespace among the namespaces of the
+//! ports' devices and of the veth peers that the daemon created.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};

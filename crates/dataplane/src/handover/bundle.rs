@@ -1,4 +1,4 @@
-//! Hand-over state together with what is handed over beside it: file descriptors, and what must be kept until the
+//! Hand-over state together with the file descriptors to send, and with the resources that must be kept until the
 //! successor runs.
 
 use std::collections::BTreeMap;
@@ -16,13 +16,14 @@ use crate::pins::Claim;
 pub struct HandoverBundle {
     /// Message that describes the hand-over state.
     pub state: HandoverState,
-    /// File descriptors of the hand-over state. A port without descriptors here must be opened again.
+    /// File descriptors of the hand-over state. A port that has no descriptors in this field must be
+    /// opened again.
     pub descriptors: Descriptors,
     /// Custom programs that run before the hooks' own programs. They are kept until the rebuilt hooks hold
     /// references to the programs' kernel objects.
     pub users: Vec<UserProgram>,
-    /// Locks on the pins of the ports' hooks, by port name. They are kept until this process or the successor
-    /// has locks of its own. Therefore, no third process can find a pin unused.
+    /// Locks on the pins of the ports' hooks, by port name. The bundle keeps the locks until this process or
+    /// the successor holds its own locks, so that no third process regards a pin as unused.
     pub claims: BTreeMap<String, Claim>,
 }
 
@@ -49,8 +50,8 @@ impl HandoverBundle {
         }
     }
 
-    /// Closes the descriptors of all ports with AF_XDP sockets. The successor that has ended may have used the
-    /// rings of these sockets, so the content of the rings is unknown to this process.
+    /// Closes the descriptors of all ports with AF_XDP sockets. The successor may have used the rings of these
+    /// sockets before it ended, so this process does not know the content of the rings.
     pub fn release_sockets(&mut self) {
         let has_sockets =
             |port: &PortRecord| port.queues.iter().any(|queue| matches!(queue.kind, QueueKind::AfXdp { .. }));

@@ -1,5 +1,5 @@
-//! Connection over which the two processes of a hand-over exchange messages. It is a unix socket. A message
-//! is JSON text preceded by its length, with the file descriptors that belong to it.
+//! Unix socket over which the two processes of a hand-over exchange messages. A message is JSON text
+//! preceded by its length, with the file descriptors that belong to it.
 //!
 //! Neither side holds the text of a long message in memory. The sender serialises such a message twice, first
 //! to count its bytes and then piece by piece into the socket. The receiver decodes the pieces as they arrive.
@@ -27,8 +27,7 @@ const TOGETHER: usize = 64;
 pub const LIMIT: usize = 2 << 30;
 /// Maximum number of file descriptors that belong to one hand-over message.
 const DESCRIPTORS: usize = 65_536;
-/// Length of a message in bytes, above which the sender sends and the receiver decodes the message piece by
-/// piece.
+/// Maximum length in bytes of a short message. A longer message is sent and decoded piece by piece.
 const LONG: usize = 16 << 20;
 /// Length in bytes of the pieces in which a long message is sent.
 const PIECE: usize = 1 << 20;
@@ -209,8 +208,8 @@ impl Link {
         Ok(message)
     }
 
-    /// Returns whether the socket still contains received data that was not read. The other process must have
-    /// ended.
+    /// Returns whether the socket still contains data that this process has not read. Callers must ensure
+    /// that the other process has ended.
     pub fn is_not_at_its_end(&mut self) -> bool {
         !matches!(self.socket.read(&mut [0]), Ok(0))
     }
@@ -236,8 +235,8 @@ impl Link {
     }
 }
 
-/// JSON text of a message to send. The text of a short message is stored behind the space for the header. The
-/// text of a long message is not stored, only its length is counted.
+/// JSON text of a message to send. The text of a short message is stored behind the space for the header. For
+/// a long message, only the length of the text is stored.
 struct Text {
     bytes: Vec<u8>,
     length: usize,

@@ -2,7 +2,7 @@
 //!
 //! | part of [`HandoverState`] | descriptors |
 //! |---|---|
-//! | each port, by name | those of its hook, if any ([`HookDescriptors`]), and one for each queue with a descriptor |
+//! | each port, by name | a set for its hook, if any ([`HookDescriptors`]), and one for each queue with a descriptor |
 //! | each mirror device (`vlans`), by name | one for its queue, if the queue has a descriptor |
 //! | each known place (`places`), in order | one for the network namespace |
 
@@ -50,8 +50,8 @@ impl Descriptors {
     /// Assigns received descriptors to the objects of `state`.
     ///
     /// # Errors
-    /// Returns an error if `received` does not contain exactly the descriptors that `state` refers to. Another number
-    /// means that the predecessor has another order, and descriptors could get to the wrong objects.
+    /// Returns an error if `received` does not contain exactly the descriptors that `state` refers to. With a
+    /// different number, the order may differ too, and descriptors would be assigned to the wrong objects.
     pub fn assign(state: &HandoverState, received: Vec<OwnedFd>) -> Result<Descriptors, HandoverError> {
         let count = received.len();
         let wrong =
@@ -85,7 +85,8 @@ impl Descriptors {
     }
 }
 
-/// Takes the descriptors of a hook from the received ones. Returns `None` if too few are left.
+/// Takes the descriptors of a hook from the received descriptors. Returns `None` if too few
+/// descriptors are left.
 fn hook(received: &mut impl Iterator<Item = OwnedFd>) -> Option<HookDescriptors> {
     let own: Vec<OwnedFd> = received.take(HookDescriptors::COUNT).collect();
     own.try_into().ok().map(HookDescriptors::from_array)
@@ -116,7 +117,8 @@ mod tests {
         QueueKind::Tap { internal: false, mtu: 1500, uso: false }
     }
 
-    /// A port with a hook and two queues, of which one is opened again, a TAP, two mirror devices and two places.
+    /// Returns the state of a port with a hook and two queues, a port with a TAP queue, two mirror devices and
+    /// two places. The first queue must be opened again.
     fn state() -> HandoverState {
         let port = |hook, queues| {
             let text = r#"{"id": 1, "ifindex": null, "hook": null, "queues": [], "complete_checksums": false, "mtu": 1500, "spread": null}"#;

@@ -12,8 +12,8 @@ use super::channel::Link;
 use super::messages::{Offer, Reply};
 use super::state::HandoverState;
 
-/// Returns the message that a `Link` decodes from the octets `stream`, after which the stream ends. Returns
-/// `None` if the octets are refused.
+/// Returns the message that a `Link` decodes from `stream`. The sender closes the connection after these
+/// octets. Returns `None` if the link refuses the octets.
 fn received<T: DeserializeOwned>(stream: &[u8]) -> Option<T> {
     let (theirs, mut ours) = UnixStream::pair().unwrap();
     let mut link = Link::over(theirs);

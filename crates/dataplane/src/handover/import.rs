@@ -268,8 +268,8 @@ fn station(record: &StationRecord) -> Option<FdbEntry> {
 }
 
 /// Resumes a port or opens it again, and assigns its queues to the workers that owned them before the
-/// hand-over. A hook that is created again has the port's filter from the start. A port whose filter cannot be
-/// installed is down.
+/// hand-over. If the hook is created again, the port's filter is installed before a packet passes the hook. A
+/// port whose filter cannot be installed is down.
 fn resume(
     name: &PortName,
     record: PortRecord,

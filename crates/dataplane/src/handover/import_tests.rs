@@ -1,5 +1,5 @@
-//! Tests of frames that the kernel holds during a hand-over. No frame becomes free because the successor
-//! cannot decode part of the hand-over state.
+//! Tests of frames that the kernel holds during a hand-over. Such a frame must not become free if the
+//! successor cannot decode part of the hand-over state.
 
 use std::fs::File;
 use std::sync::Arc;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// First message of the predecessor, from which the successor prepares the take-over. The file descriptors
-/// beside this message are: the frame memory, the API's unix socket, the API's TCP socket if any, and the other
-/// unix sockets.
+/// First message of the predecessor, from which the successor prepares the take-over. These file descriptors
+/// are sent with the message, in this order: the frame memory, the API's unix socket, the API's TCP socket if
+/// any, and the other unix sockets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Offer {
     /// Version of the format of the hand-over messages.
@@ -27,7 +27,7 @@ pub struct Offer {
     #[serde(default)]
     pub sockets: Vec<PathBuf>,
     /// Settings of the configuration section `[memory]` with which the predecessor's frame memory was created,
-    /// as TOML. Other settings in the current configuration take effect at a restart.
+    /// as TOML. Different settings in the current configuration take effect only at a restart.
     #[serde(default)]
     pub made_by: String,
     /// Whether the predecessor sends [`Order`]s after the hand-over state. A predecessor that does not send

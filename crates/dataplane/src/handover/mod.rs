@@ -19,17 +19,18 @@
 //! - Until Prepared, the old process is unchanged.
 //! - Until Committed, the new process accesses no packet and no ring. The old process can resume with its own
 //!   descriptors, because it sent duplicates.
-//! - Between Committed and Running, the new process may have used the rings. If it ends there, the old
-//!   process opens its AF_XDP sockets again and continues.
+//! - Between Committed and Running, the new process may have used the rings. If the new process ends
+//!   in this phase, the old process opens its AF_XDP sockets again and continues.
 //! - The old process kills the new one (SIGKILL) before it resumes anything, and then reads from the socket
 //!   whether the new process has sent Committed.
-//! - Captures and traces end before the workers do. Snooping keeps its groups and reads from the next
-//!   workers.
-//! - The hand-over has one deadline for all messages, during which the watchdog is fed. A process that
-//!   receives a termination signal during the hand-over kills the successor, resumes the data plane, and ends.
-//! - Failures that a successor can detect before Prepared are refused there: certificate, key and tokens of
-//!   the API, block lists, the configuration. After Running there is no predecessor to return to. A failure
-//!   is then logged and reported by `doctor`, and traffic continues.
+//! - Captures and traces end before the workers stop. IGMP and MLD snooping keeps its groups, and
+//!   continues with the workers that start next.
+//! - One deadline covers all messages of the hand-over. The watchdog is fed until this deadline. A process
+//!   that receives a termination signal during the hand-over kills the successor, resumes the data plane, and
+//!   ends.
+//! - The successor checks the certificate, key and tokens of the API, the block lists and the configuration
+//!   before Prepared, and refuses the hand-over if a check fails. After Running, the predecessor cannot
+//!   resume. The successor then logs a failure, `doctor` reports the failure, and traffic continues.
 //! - A process whose workers or slow path cannot be stopped, or that cannot resume the data plane, aborts, so
 //!   that a supervisor restarts it.
 //!

@@ -27,13 +27,13 @@ impl Progress {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Allows the data plane not to answer requests for `time` from now on.
+    /// Starts a period of length `time` in which the data plane need not answer requests.
     pub fn within(&self, time: Duration) {
         self.state().until = Instant::now().checked_add(time);
     }
 
-    /// Ends the time that [`Progress::within`] allowed. The data plane answers again, or another process has
-    /// taken it over.
+    /// Ends the period that [`Progress::within`] started. The data plane answers again, or another process
+    /// has taken over the data plane.
     pub fn over(&self) {
         self.state().until = None;
     }
@@ -52,8 +52,8 @@ impl Progress {
         !state.cancelled
     }
 
-    /// Records that the successor owns the data plane. Returns false if the hand-over was cancelled before.
-    /// The successor has then been killed.
+    /// Records that the successor owns the data plane. Returns false if the hand-over was cancelled before
+    /// and the successor was therefore killed.
     pub fn taken(&self) -> bool {
         let mut state = self.state();
         state.successor = None;

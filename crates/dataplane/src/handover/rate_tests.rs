@@ -1,4 +1,5 @@
-//! Time that each entry of the hand-over state takes, compared with the time limit of a hand-over.
+//! Measures how long a hand-over of many table entries takes, and compares the duration with the
+//! time limit.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use super::channel::Link;
 use super::state::{HandoverState, PER_RULE, StationRecord};
 use crate::flows::RulesRecord;
 
-/// Number of flow entries, and of MAC table entries.
+/// Number of flow entries in the test. The number of MAC table entries is equal.
 const ENTRIES: u32 = 1_000_000;
 
 /// Returns flow tables with [`ENTRIES`] flow entries that match one IPv4 address each.
@@ -37,8 +38,8 @@ fn timed<T>(what: &str, run: impl FnOnce() -> T) -> (T, Duration) {
     (made, took)
 }
 
-/// The hand-over of a million flow entries and a million MAC table entries takes at most half of the time limit, so
-/// that a slower machine and other work on it have the other half.
+/// The hand-over of a million flow entries and a million MAC table entries takes at most half of the time limit.
+/// The other half is a reserve for slower or busy machines.
 #[test]
 #[ignore = "takes a minute"]
 fn a_million_rules_and_stations_fit_into_the_time_limit_of_a_hand_over() {

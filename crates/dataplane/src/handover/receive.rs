@@ -38,8 +38,8 @@ pub struct GivenSockets {
     pub others: Vec<(PathBuf, UnixListener)>,
 }
 
-/// A predecessor's offer after it was checked and its memory was mapped. It contains everything that can be
-/// prepared before traffic stops.
+/// A checked offer of a predecessor, with the mapped frame memory and everything else that can be prepared
+/// before traffic stops.
 pub struct Prepared {
     link: Link,
     /// Part of the configuration that comes from the configuration file.
@@ -273,7 +273,7 @@ mod tests {
         assert!(!offer(VERSION).contains("of the hand-over messages"), "another reason: no descriptors");
     }
 
-    /// A file of almost 1 MiB is longer than 1 MiB with all default values.
+    /// A configuration file of almost 1 MiB exceeds 1 MiB when all default values are written out.
     #[test]
     fn a_configuration_file_close_to_the_size_limit_is_handed_over() {
         let port = |number: usize| format!("[port.p{number}]\nkind='null'\n");

@@ -36,8 +36,8 @@ pub struct ListenerSet {
     pub tcp: Option<TcpListener>,
     /// Listening OpenFlow sockets of bridges, and the socket of `ovs-appctl`.
     pub sockets: Arc<Sockets>,
-    /// Names of the environment variables that the successor must not inherit, because their values concern this
-    /// process.
+    /// Names of the environment variables that the successor must not inherit, because their values apply only
+    /// to this process.
     pub not_inherited: &'static [&'static str],
 }
 

@@ -1,9 +1,9 @@
 //! Hand-over state as plain values, without file descriptors.
 //!
-//! The state is a JSON text of version [`VERSION`](super::VERSION). Small records that occur often are lists of values
-//! in the text, and have names only in this code. A release may add fields to other records, which other releases of
-//! the same version leave out or ignore. A list with a new value is refused by earlier releases. A text with a value
-//! of an unknown kind is refused as a whole.
+//! The state is a JSON text of version [`VERSION`](super::VERSION). Small, frequent records are encoded as lists of
+//! values without field names. A release may add fields to the other records. Other releases with the same version
+//! number neither send nor read the added fields. An earlier release refuses a list with an added value. A receiver
+//! refuses the whole text if one value has an unknown kind.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,8 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PER_PORT: Duration = Duration::from_millis(100);
 /// Time that each MAC table entry, cached megaflow or blocked prefix adds to the time limit for a hand-over.
 const PER_ENTRY: Duration = Duration::from_micros(20);
-/// Time that each flow entry, group or meter adds to the time limit for a hand-over. A flow entry took 33 µs on a
-/// machine with two cores that had work for fourteen (`rate_tests`).
+/// Time that each flow entry, group or meter adds to the time limit for a hand-over. A flow entry took 33 µs on
+/// an overloaded machine with two cores (`rate_tests`).
 pub const PER_RULE: Duration = Duration::from_micros(50);
 
 /// Hand-over state of the whole data plane. The module `descriptors` states which file descriptors are sent beside
@@ -52,8 +52,8 @@ pub struct HandoverState {
     /// Flow entries of each OpenFlow bridge, by bridge name.
     #[serde(default)]
     pub rules: BTreeMap<String, RulesRecord>,
-    /// Megaflows of OpenFlow bridges that workers have cached. Earlier releases sent other values in a field
-    /// with another name.
+    /// Megaflows of OpenFlow bridges that workers have cached. Earlier releases use a field with a different
+    /// name and format instead.
     #[serde(default, rename = "known_flows")]
     pub known: Vec<MegaflowRecord>,
     /// Mirror devices (TAPs that represent router interfaces), by the names under which the devices have port
@@ -318,7 +318,7 @@ pub struct StationRecord {
     pub vid: u16,
     /// MAC address.
     pub mac: u64,
-    /// Number of the port behind which the address was seen.
+    /// Number of the port on which the address was learned.
     pub port: u16,
     /// Number of seconds since the address was last seen.
     pub age_secs: u16,
