@@ -6,18 +6,18 @@ use std::net::IpAddr;
 
 use packet::MacAddr;
 
-/// Number of announcements for each IP address whose Ethernet address has changed. They are sent at intervals of a
-/// second, because the first one may be sent before the link is up at the other end.
+/// Number of announcements for each IP address whose Ethernet address has changed. The announcements are sent one
+/// second apart, because the first announcement may be sent before the link is up at the other end.
 pub const TIMES: u8 = 3;
 
-/// Maximum number of announcements in one second. The others follow a second later.
+/// Maximum number of announcements in one second. Further announcements are sent one second later.
 pub const AT_ONCE: usize = 64;
 
 /// Number of recorded IP addresses above which addresses that no longer exist are removed from the record.
 const KNOWN: usize = 4096;
 
-/// Ethernet addresses that a router's own IP addresses had at the last check, and the numbers of announcements that
-/// must still be sent.
+/// Ethernet addresses that a router's own IP addresses had at the last check, and the number of announcements that
+/// must still be sent for each address.
 #[derive(Default)]
 pub struct Announcer {
     known: BTreeMap<Place, MacAddr>,

@@ -8,7 +8,8 @@ use netlink::{Follower, Mirror, NetlinkError};
 
 use super::super::routes;
 
-/// Time limit for that thread to answer a request. A tenant can keep the thread busy with changes of the namespace.
+/// Time limit for the router's thread to answer a request. A tenant can keep the thread busy with changes of the
+/// namespace.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Time limit for the comparison of a router's copy of the routing state with the kernel. The comparison reads all

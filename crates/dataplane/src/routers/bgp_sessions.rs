@@ -1,5 +1,5 @@
-//! BGP sessions (TCP connections) of the kernel in the routers' namespaces. They are read while the running
-//! configuration is not locked, because the kernel searches all TCP connections of a namespace, which may be very many.
+//! BGP sessions (TCP connections) of the kernel in the routers' namespaces. The sessions are read without a lock on the
+//! running configuration, because the kernel searches all TCP connections of a namespace, which can take long.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,9 +13,9 @@ use super::messages::object;
 
 /// TCP port of BGP (RFC 4271, section 8).
 const BGP: u16 = 179;
-/// Maximum number of BGP sessions that one query reads. For each address family, one query reads the sessions with the
-/// local BGP port, and another one those with the remote BGP port. The rate limits of control packets store 4096 peers,
-/// of which each session has up to three.
+/// Maximum number of BGP sessions that one query reads. For each address family, one query reads the sessions whose
+/// local port is the BGP port, and another query reads the sessions whose remote port is the BGP port. The rate limits
+/// of control packets store 4096 peers. Each session adds up to three peers.
 const MOST: usize = 4096;
 
 /// Local and remote addresses of a router's BGP sessions, or the error of the query.

@@ -1,9 +1,9 @@
 //! Offload of routes to the hooks (XDP programs) of a router's ports. The programs read a copy of the router's main
 //! table, of its neighbours and of its interfaces in shared memory.
 //!
-//! Without the offload, forwarding is only slower: if it cannot be installed, the failure is logged and workers route
-//! all packets. The thread that tracks the namespace writes the tables, and sets in the [`Switch`] for which address
-//! families the tables are complete. The periodic update of the hooks writes all other state.
+//! If the offload cannot be installed, the failure is logged and workers route all packets, which is slower. The
+//! thread that tracks the namespace writes the tables, and sets in the [`Switch`] for which address families the
+//! tables are complete. The periodic update of the hooks writes all other state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -62,12 +62,13 @@ pub struct ObservedNamespace<'a> {
 pub struct Wanted<'a> {
     pub of: RoutePort,
     pub own: &'a Own,
-    /// Number of the router interface of the port itself. The VLANs of the port are other interfaces.
+    /// Number of the router interface that is the port itself. Each VLAN of the port is a separate
+    /// router interface.
     pub interface: u16,
     pub sources: Sources,
     pub seed: u32,
-    /// Outer VLAN IDs of the port's VLANs. Each has the number of its router interface if hooks route its packets, or
-    /// `None` if workers do.
+    /// Outer VLAN IDs of the port's VLANs. The second value is the number of the VLAN's router interface if hooks
+    /// route its packets, or `None` if workers route them.
     pub vlans: Vec<(u16, Option<u16>)>,
     /// Whether the outer tag of some VLANs of the port is a service tag (802.1ad).
     pub service: bool,

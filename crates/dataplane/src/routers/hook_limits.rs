@@ -1,5 +1,5 @@
-//! Rate limits of the control packets that the hooks (XDP programs) of a router's ports pass to the kernel. The rates
-//! and the known peers are those of the limits for workers. The hooks have token buckets of their own.
+//! Rate limits of the control packets that the hooks (XDP programs) of a router's ports pass to the kernel. Hooks use
+//! the same rates and known peers as workers, but have separate token buckets.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ impl HookLimits {
         self.limits.is_some()
     }
 
-    /// Sets the rate of each class of control packets to that in `settings`.
+    /// Sets the rate of each class of control packets to the rate in `settings`.
     pub fn set_rates(&self, settings: &RouterSettings) {
         let Some(limits) = &self.limits else { return };
         for (index, class) in PuntClass::ALL.into_iter().take(PUNT_CLASSES).enumerate() {

@@ -17,7 +17,8 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Whether the hooks' routing tables contain all routes that packets may need: for IPv4, and for IPv6.
+    /// Whether the hooks' routing tables contain all routes that packets may need. The first value is for
+    /// IPv4, and the second value for IPv6.
     known: (bool, bool),
     /// Whether a capture or trace runs. Every packet must then pass the workers.
     watched: bool,
@@ -34,8 +35,8 @@ impl Switch {
         &self.0.answers
     }
 
-    /// Sets whether the hooks' tables contain all routes that the policy routing rules can select: for IPv4, and for
-    /// IPv6.
+    /// Sets whether the hooks' tables contain all routes that the policy routing rules can select. `four` is the
+    /// value for IPv4, and `six` is the value for IPv6.
     pub fn know(&self, four: bool, six: bool) {
         self.set(|state| state.known = (four, six));
     }

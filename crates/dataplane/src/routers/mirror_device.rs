@@ -31,7 +31,7 @@ pub type Given = BTreeMap<String, (PortId, TapQueue)>;
 /// A router interface that has a mirror device: a port, or with VLAN tags a VLAN of the port.
 pub type Key = (PortName, Option<VlanTags>);
 
-/// Returns the name of the kernel's device by which a port is known in its router's namespace.
+/// Returns the name of the kernel device that represents a port in its router's namespace.
 pub fn device<'c>(config: &'c Config, port: &'c PortName) -> Option<&'c str> {
     config.ports.get(port).map(|own| RouterPort::device(port, &own.kind))
 }

@@ -31,7 +31,7 @@ use super::{Running, object};
 /// Checks that the names of mirror devices to be created are not in use by devices that the daemon did not create.
 ///
 /// # Errors
-/// Returns an error for the first mirror device whose name another device has.
+/// Returns an error for the first mirror device whose name is already in use.
 pub fn check(
     name: &RouterName,
     router: &model::Router,

@@ -16,7 +16,7 @@ use router::{FibError, Lookup};
 use super::super::lock::locked;
 use super::hook_switch::Switch;
 
-/// State of a router that the thread which tracks the router's namespace maintains.
+/// State of a router. The thread that tracks the router's namespace maintains this state.
 pub struct State {
     pub router: RouterName,
     pub feed: Feed,
@@ -53,7 +53,7 @@ pub struct ObservedNamespace {
     pub six: Vec<Lookup>,
     pub tables: Vec<u32>,
     /// For IPv4 and for IPv6, the number of policy routing rules if there are more than the workers support. The kernel
-    /// then routes all packets of the address family. Otherwise `None`.
+    /// then routes all packets of the address family. `None` if the workers support all rules.
     pub excess_rules: [Option<usize>; 2],
 }
 
@@ -67,8 +67,8 @@ pub struct Netdev {
     pub up: bool,
 }
 
-/// Returns the message about an address family that has `count` policy routing rules, more than the workers
-/// support.
+/// Returns the message for an address family whose `count` policy routing rules exceed the limit of
+/// the workers.
 pub fn excess(count: usize) -> String {
     let limit = netlink::RULES;
     format!(
@@ -91,8 +91,8 @@ pub fn apply(state: &Mutex<State>, mirror: &Mirror, changes: &[Change]) -> FibOu
 
 impl State {
     /// Applies changes of the mirror (the copy of the kernel's routing state) to the tables of workers and hooks. If a
-    /// route or neighbour does not fit, returns a grace period. After it, readers no longer use freed memory, and the
-    /// route or neighbour may fit.
+    /// route or neighbour does not fit, returns a grace period. After the grace period, readers no longer use freed
+    /// memory, and the route or neighbour may fit.
     fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Option<GracePeriod> {
         self.errors = self.feed.apply(mirror, changes);
         for change in changes {

@@ -1,19 +1,19 @@
-//! Selects the neighbours that a router reports to the kernel, because packets use them or need their Ethernet
-//! addresses. The kernel then keeps their neighbour entries reachable or resolves them. One round reports at most
-//! [`PROMPTS`] neighbours, gateways first. If there are more neighbours, successive rounds report them in turn.
+//! Selects the neighbours that a router reports to the kernel. The kernel then keeps the neighbour entries
+//! reachable, or resolves missing Ethernet addresses. One round reports at most [`PROMPTS`] neighbours, gateways
+//! first. If there are more neighbours, successive rounds report them in turn.
 
 use std::net::IpAddr;
 
 /// Maximum number of neighbours that one round reports to the kernel.
 const PROMPTS: usize = 512;
-/// Number of neighbours in each round that are reserved for neighbours that are not gateways.
+/// Number of reports in each round that are reserved for neighbours other than gateways.
 const OF_OTHERS: usize = PROMPTS / 4;
 
 /// A neighbour: the ifindex of its device, and its IP address.
 type Key = (u32, IpAddr);
 
-/// The last neighbours that were reported to the kernel, from which the next round continues: one among gateways, and
-/// one among other neighbours.
+/// Positions at which the next round of reports continues: the gateway and the other neighbour that were last
+/// reported to the kernel.
 #[derive(Debug, Default)]
 pub struct Prompts {
     gateways: Turn,
@@ -21,7 +21,7 @@ pub struct Prompts {
 }
 
 impl Prompts {
-    /// Returns the neighbours to report to the kernel in this round, and records the last ones, after which the next
+    /// Returns the neighbours to report to the kernel in this round, and records the position at which the next
     /// round continues.
     pub fn next(&mut self, gateways: Vec<Key>, others: Vec<Key>) -> Vec<Key> {
         let reserved = others.len().min(OF_OTHERS);
@@ -37,8 +37,8 @@ impl Prompts {
 struct Turn(Option<Key>);
 
 impl Turn {
-    /// Returns the next `most` neighbours of `all`, in ascending order. The result starts behind the neighbour that was
-    /// reported last, and continues at the first neighbour after the last one.
+    /// Returns the next `most` neighbours of `all`, in ascending order. The result starts after the neighbour that was
+    /// reported last, and wraps around at the end of `all`.
     fn next(&mut self, mut all: Vec<Key>, most: usize) -> Vec<Key> {
         all.sort_unstable();
         let from = self.0.map_or(0, |last| all.partition_point(|key| *key <= last));
@@ -59,8 +59,8 @@ mod tests {
         (0..count).map(|at| (device, IpAddr::from((0x0a00_0000 + at).to_be_bytes()))).collect()
     }
 
-    /// If there are more neighbours than one round reports, each neighbour is reported in some round, and
-    /// gateways are reported sooner.
+    /// If there are more neighbours than one round reports, successive rounds report all neighbours, and
+    /// gateways are reported earlier than other neighbours.
     #[test]
     fn all_neighbours_have_their_turn() {
         let (gateways, others) = (keys(1, 600), keys(2, 1000));

@@ -10,7 +10,7 @@ use port::tap::{Tap, TapConfig, TapError};
 use super::super::device::inside;
 use super::object;
 
-/// Prefix of the device names of punt TAPs. A number follows.
+/// Prefix of the device names of punt TAPs. A number is appended to the prefix.
 const TAP: &str = "trivium";
 /// Number of device names that are tried for a new punt TAP.
 const TAPS: u32 = 256;

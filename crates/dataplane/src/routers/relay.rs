@@ -3,8 +3,8 @@
 //!
 //! Workers pass the broadcasts and multicasts of clients to the kernel on the interface's device or its mirror device,
 //! so that ordinary sockets receive them. Each interface has two sockets for each address family. One socket is bound
-//! to the interface's device, for clients. The other one is bound to the interface's address, for other relays and for
-//! DHCP servers, whose replies may arrive on any interface.
+//! to the interface's device, for clients. The other socket is bound to the interface's address, for other relays and
+//! for DHCP servers, whose replies may arrive on any interface.
 //!
 //! The relay keeps no state between messages, and other sockets can be bound to its ports and addresses. A successor
 //! process can therefore open its own sockets beside them.
@@ -287,8 +287,9 @@ impl Thread {
     }
 }
 
-/// Returns the current state of a device and its name. The state contains the device's lowest address of the
-/// family whose scope is larger than link-local. Returns `None` if DHCP cannot be relayed on the device.
+/// Returns the current state of a device and its name. For DHCPv4, the state contains the device's lowest
+/// IPv4 address. For DHCPv6, the state contains the device's lowest IPv6 address that is not link-local.
+/// Returns `None` if DHCP cannot be relayed on the device.
 fn place(mirror: &Mirror, device: u32, version: Version) -> Option<(Place, String)> {
     let link = mirror.links.get(&device)?;
     let mac = MacAddr(link.address.as_slice().try_into().ok()?);

@@ -61,7 +61,7 @@ pub struct Running {
     /// Number of packets that had been sent to each neighbour when the counts were last read, by interface index and IP
     /// address.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
-    /// Neighbours that were last reported to the kernel, after which the next round of reports continues.
+    /// Positions at which the next round of neighbour reports to the kernel continues.
     pub prompts: Prompts,
     /// Whether the failure to read the kernel's BGP sessions was already logged.
     pub lacks_sessions: bool,
@@ -351,8 +351,8 @@ impl Running {
         self.mirrors.iter().filter_map(vlan).collect()
     }
 
-    /// Reports to the kernel the neighbours to which packets were sent, so that it keeps their neighbour entries
-    /// reachable. Also makes the kernel resolve gateways whose Ethernet address is unknown.
+    /// Reports to the kernel the neighbours to which packets were sent, so that the kernel keeps their neighbour
+    /// entries reachable. Also makes the kernel resolve gateways whose Ethernet address is unknown.
     pub fn prompt(&mut self, name: &RouterName) {
         let (used, permanent) = {
             let state = locked(&self.state);
@@ -391,8 +391,8 @@ impl Running {
     }
 
     /// Updates the known peers of the router's routing daemons, whose control packets have rate limits of their own.
-    /// The peers are the gateways of the kernel's routes, and those remote ends of the kernel's BGP sessions that are
-    /// neighbours.
+    /// The peers are the kernel's BGP sessions, the remote ends of these sessions, and the neighbours that are
+    /// gateways or remote ends.
     pub fn learn_peers(&mut self, name: &RouterName, sessions: Sessions) {
         let sessions = match sessions {
             Ok(sessions) => sessions,
@@ -473,8 +473,8 @@ impl Vlan {
     }
 }
 
-/// Returns the outer VLAN IDs of a port's VLANs. Each has the number of its router interface if hooks route its
-/// packets, or `None` if workers do.
+/// Returns the outer VLAN IDs of a port's VLANs. The second value is the number of the VLAN's router interface
+/// if hooks route its packets, or `None` if workers route them.
 fn of_hook<'v>(vlans: impl Iterator<Item = &'v Vlan>) -> Vec<(u16, Option<u16>)> {
     let mut all = BTreeMap::new();
     for vlan in vlans {

@@ -131,8 +131,8 @@ fn wanted_interfaces(wanted: &model::Router, config: &Config) -> Vec<WantedInter
 }
 
 impl WantedInterface {
-    /// Returns the state of the interface, whose device is `link` in the kernel. `up` contains the link state of each
-    /// port, and `relays` the DHCPv4 and DHCPv6 relays by device.
+    /// Returns the state of the interface. `link` is the interface's device in the kernel. `up` contains the link
+    /// state of each port, and `relays` the DHCPv4 and DHCPv6 relays by device.
     fn state(
         self,
         mirror: &Mirror,
