@@ -19,8 +19,8 @@ type Descriptions = BTreeMap<u32, FlowPort>;
 /// Ports of one OpenFlow bridge, as they were last written to the bridge's flow tables.
 #[derive(Default)]
 pub struct FlowPorts {
-    /// Descriptions at the last call. They are in the flow tables or, not written yet, in `pending`. `None` before the
-    /// first call.
+    /// Descriptions at the last call. The descriptions are in the flow tables, or in `pending` if they have not been
+    /// written yet. `None` before the first call.
     last: Option<Descriptions>,
     /// Descriptions that a thread will write to the flow tables. The value changes only while the flow tables
     /// are locked or while the data plane's state is locked, and only the newest descriptions are written.
@@ -128,7 +128,8 @@ mod tests {
         (1..3).map(|number| (number, port(number, live))).collect()
     }
 
-    /// Returns the port unchanged, in place of a function that adds the settings of controllers.
+    /// Returns the port unchanged. Tests use this function in place of the function that adds the
+    /// settings of controllers.
     fn same(port: FlowPort) -> FlowPort {
         port
     }

@@ -1,12 +1,12 @@
-//! Writes the OpenFlow rules of bridges to rule files ([`super::stored_flows`]). `trivium run --restore` reads them
-//! after the daemon was killed.
+//! Writes the OpenFlow rules of bridges to rule files ([`super::stored_flows`]). `trivium run --restore` reads the
+//! files after the daemon was killed.
 //!
 //! The file of a bridge is written when its rules have changed, at most twice a second. Writing takes at most a fifth
 //! of the time, even with very many rules. Rules are copied in parts, between which the slow path and controllers can
-//! lock the tables. Rules that change during the copy are copied again, also in parts, until few are left. These are
-//! copied under one lock, so that the file contains a consistent state. If rules change faster than they are copied,
-//! the copy is given up and repeated later. Only the copy at the end of the process then holds the lock until all rules
-//! are copied.
+//! lock the tables. Rules that change during the copy are copied again, also in parts, until few changed rules are
+//! left. The last changed rules are copied under one lock, so that the file contains a consistent state. If rules
+//! change faster than they are copied, the copy is given up and repeated later. Only the copy at the end of the process
+//! then holds the lock until all rules are copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -107,8 +107,8 @@ impl Keeper {
         }
     }
 
-    /// Writes a bridge's rule file. Only the first of consecutive failures is logged, and the first success after
-    /// failures. `last` means that this process ends after the call.
+    /// Writes a bridge's rule file. Logs only the first of consecutive failures, and the first success after a
+    /// failure. `last` means that this process ends after the call.
     fn keep(&self, name: &str, bridge: Kept, could: bool, last: bool) -> Written {
         let at = Instant::now();
         let Kept { tables, numbers } = bridge;
@@ -268,8 +268,8 @@ fn has_time_outs(stats: &FlowStats) -> bool {
     stats.idle_timeout != 0 || stats.hard_timeout != 0
 }
 
-/// Returns the slots whose rules have changed since a version of the tables. The tables are locked separately for each
-/// part of the slots, and slots that change during the search may be missing.
+/// Returns the slots whose rules have changed since version `version` of the tables. The tables are locked separately
+/// for each part of the slots, and slots that change during the search may be missing.
 fn places_since(tables: &FlowTables, version: u64) -> Vec<usize> {
     let (mut places, mut from) = (Vec::new(), Some(0));
     while let Some(next) = from {
@@ -306,7 +306,8 @@ mod tests {
 
     /// Number of rules in the test, which all change together.
     const RULES: u16 = 4_600;
-    /// Length in octets of the `note` action in each rule. All its octets hold the number of the last change.
+    /// Length in octets of the `note` action in each rule. Each octet of the action holds the number of the
+    /// last change.
     const NOTE: usize = 24;
 
     /// Calls `copy` while all rules change again and again, with a pause between the changes.
@@ -348,7 +349,8 @@ mod tests {
         assert!(notes.iter().all(|state| *state == notes[0]), "the copy is of one state");
     }
 
-    /// A copy during which all rules change again and again contains one state of all rules.
+    /// A copy contains one consistent state of all rules, even if the rules change again and again
+    /// during the copy.
     #[test]
     fn a_copy_during_changes_is_of_one_state() {
         // The copy proceeds for some parts before the next change.
@@ -357,9 +359,8 @@ mod tests {
         });
     }
 
-    /// A copy of rules that change faster than they are copied is given up, because the last part would hold the lock
-    /// of the tables for a time that has no bound. The copy at the end of the process
-    /// is made in any case.
+    /// A copy of rules that change faster than they are copied is given up, because its last part would lock the
+    /// tables for an unbounded time. The copy at the end of the process is always completed.
     #[test]
     fn a_copy_of_rules_that_change_too_fast_is_given_up() {
         during_changes(Duration::ZERO, |tables| {

@@ -154,9 +154,11 @@ pub(super) struct RuleRecord {
     pub created: u64,
     /// Time when the flow entry was last used.
     pub used: u64,
-    /// Whether the entry's meter is an instruction, which OpenFlow 1.5 encodes as the first action.
+    /// Whether the first action in `message` stands for a meter instruction. OpenFlow 1.5 has
+    /// meters only as actions.
     pub metered: bool,
-    /// Time of the last change. 0 means never, and is the default for a predecessor that does not send the field.
+    /// Time of the last change of the flow entry. 0 if the entry was never changed, or if the predecessor does
+    /// not send the field.
     #[serde(default)]
     pub changed: u64,
 }

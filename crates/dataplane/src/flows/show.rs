@@ -31,7 +31,8 @@ const LONGEST: usize = 256 << 20;
 /// Maximum number of flow entries that are listed for one megaflow.
 const RULES: usize = 32;
 
-/// The OpenFlow bridges that run at one moment, from which lists are made without a lock on the configuration.
+/// Snapshot of the running OpenFlow bridges. Lists are made from the snapshot without a lock on the
+/// configuration.
 pub struct Shown {
     bridges: Vec<(String, Arc<FlowTables>)>,
     /// MAC-learning bridges that execute the action `NORMAL`, in the order of `bridges`.
@@ -103,8 +104,8 @@ const fn ms(ns: u64) -> u64 {
 }
 
 impl Shown {
-    /// Returns the name and the flow tables of the requested bridge. Without a bridge name, returns those of
-    /// all bridges.
+    /// Returns the name and the flow tables of the requested bridge. Without a bridge name, returns the
+    /// names and flow tables of all bridges.
     fn of(&self, bridge: Option<&String>) -> Result<&[(String, Arc<FlowTables>)], PlaneError> {
         let Some(name) = bridge else { return Ok(&self.bridges) };
         let at = self.bridges.iter().position(|(own, _)| own == name);
@@ -375,7 +376,7 @@ impl Shown {
     }
 }
 
-/// Table, priority and match of a flow entry, by which texts refer to the entry.
+/// Table, priority and match of a flow entry. These values identify the entry in texts.
 type RuleKey = (u8, u16, Match);
 
 /// Returns the table, priority and match of the flow entries from which a megaflow was computed. Flow entries that no

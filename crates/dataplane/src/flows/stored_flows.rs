@@ -1,5 +1,5 @@
-//! Rule file: the OpenFlow rules of a bridge on disk, from which they are restored after the daemon was killed. Each
-//! bridge has one rule file, which is replaced atomically.
+//! Rule file: the OpenFlow rules of a bridge on disk. The rules are restored from the file after the daemon was
+//! killed. Each bridge has one rule file, which is replaced atomically.
 //!
 //! ```text
 //! "TRIVRULE" | version u32 | CRC-32 of the rest u32 | length of the rest in octets u64
@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Numbers are big-endian. Each name and each message is preceded by its length (u32). An incomplete file is refused as
-//! a whole. In version 3 the tunnel options are missing, in version 2 also the table settings.
+//! a whole. Files of version 3 contain no tunnel options. Files of version 2 contain neither tunnel options nor table
+//! settings.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -65,7 +66,7 @@ pub enum KeptError {
     },
 }
 
-/// Kind of defect by which a rule file is not usable.
+/// Kind of defect that makes a rule file unusable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Damage {
     /// The file does not begin with the magic number of a rule file, or is shorter than the header.
@@ -484,8 +485,8 @@ mod tests {
         }
     }
 
-    /// A flow entry that cannot be decoded is skipped, and the other flow entries of the file are restored, in this
-    /// boot and in another one.
+    /// A flow entry that cannot be decoded is skipped, and the other flow entries of the file are restored, both in
+    /// the boot that wrote the file and in a later boot.
     #[test]
     fn a_rule_that_is_not_decoded_is_skipped_and_counted() {
         let broken = |stats| {
@@ -515,7 +516,8 @@ mod tests {
     }
 
     /// Arbitrary octets in a rule file are decoded or refused without a panic, also behind a correct header.
-    /// Decoded flow entries are added to a bridge and stay equal when they are converted into hand-over state.
+    /// The test adds decoded flow entries to a bridge. The entries stay equal when they are converted into hand-over
+    /// state.
     #[test]
     fn any_octets_are_read_or_refused() {
         let now = moment(1, 110, 0);

@@ -19,7 +19,7 @@ use switch::flow::{
 use super::show::Shown;
 use tree::Tree;
 
-/// Returns the API error for an invalid trace request, worded as by Open vSwitch.
+/// Returns the API error for an invalid trace request, in the wording of Open vSwitch.
 fn invalid(cause: String, fix: &str) -> PlaneError {
     PlaneError { kind: FailureKind::Invalid, object: "ofproto/trace".to_owned(), cause, fix: fix.to_owned() }
 }
@@ -129,7 +129,7 @@ fn named(told: &str, names: &BTreeMap<u32, String>) -> String {
     text + rest
 }
 
-/// Replaces the fields of `flow` that come from a packet's headers by those of `frame`. Metadata fields keep their
+/// Replaces the packet header fields of `flow` with the header fields of `frame`. Metadata fields keep their
 /// values.
 fn become_frame(pipeline: &Pipeline, flow: &mut Flow, frame: &[u8]) -> Result<(), PlaneError> {
     let in_port = u32::try_from(flow.get(Field::InPort)).unwrap_or_default();
@@ -156,8 +156,8 @@ fn generated(words: &str) -> Result<Vec<u8>, String> {
     spec::parse(&kept.join(",")).map_err(|error| error.to_string())
 }
 
-/// Returns the text for one event of the action `NORMAL`, worded as by Open vSwitch. The flag is true if the event is a
-/// warning.
+/// Returns the text for one event of the action `NORMAL`, in the wording of Open vSwitch. The returned flag is true if
+/// the event is a warning.
 fn normal_words(note: NormalNote, port: Option<PortId>, name: &impl Fn(PortId) -> String) -> (bool, String) {
     let detail = |text: &str| (false, text.to_owned());
     match note {
@@ -177,8 +177,8 @@ fn normal_words(note: NormalNote, port: Option<PortId>, name: &impl Fn(PortId) -
     }
 }
 
-/// Removes the last `Clone` operation if no operation follows it. The operations in it then apply to the packet itself
-/// instead of a copy. Open vSwitch omits such a copy too.
+/// Removes the last `Clone` operation if no operation follows it. The operations in the `Clone` then apply to the
+/// packet itself instead of a copy. Open vSwitch omits such a copy too.
 fn without_last_copy(ops: &[Op]) -> Vec<Op> {
     let mut at = 0;
     while let Some(op) = ops.get(at) {
