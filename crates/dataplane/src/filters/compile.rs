@@ -1,5 +1,5 @@
-//! Compiles the rules of filters into tables, before the data plane is locked: the tables of thousands of rules take
-//! seconds to build. All compiled filters together have a limit ([`COMPILED_MAX`]).
+//! Compiles the rules of filters into tables, before the data plane is locked, because the tables of thousands of
+//! rules take seconds to build. All compiled filters together have a limit ([`COMPILED_MAX`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use xdp::filter::{Compiled, FilterError, RuleSet};
 
 use super::{BlocklistFiles, Definition, Filters, named_by_ports, object, refused, translate};
 
-/// Maximum size in bytes of the tables of all compiled filters. The kernel holds a second copy of the tables.
+/// Maximum size in bytes of the tables of all compiled filters. The kernel holds a second copy of the
+/// tables.
 const COMPILED_MAX: usize = 1 << 30;
 
 /// Filters that were compiled before the data plane was locked.
@@ -49,7 +50,8 @@ impl Tables {
         Ok(Tables(tables))
     }
 
-    /// Gives a definition without tables the rules and tables that were compiled from the same filter.
+    /// Adds the rules and tables that were compiled from the filter `name` to a definition that has no
+    /// tables.
     fn fill(&self, name: &FilterName, definition: &mut Definition) {
         if let Some(filter) = self.0.get(name)
             && definition.compiled.is_none()
@@ -61,8 +63,8 @@ impl Tables {
     }
 }
 
-/// Returns why hooks cannot apply the filters of a configuration that is valid otherwise: rules that cannot be
-/// compiled, and tables that together exceed the limit.
+/// Returns the problems that prevent hooks from applying the filters of an otherwise valid configuration:
+/// rules that cannot be compiled, and tables that together exceed the limit.
 #[must_use]
 pub fn refusals(config: &Config) -> Vec<model::Problem> {
     refusals_within(config, COMPILED_MAX)
@@ -158,8 +160,8 @@ impl Definition {
     }
 }
 
-/// Returns the error for a filter of `own` bytes with which the compiled filters exceed the limit of `most` bytes. The
-/// other compiled filters have `others` bytes.
+/// Returns the error for a filter whose tables of `own` bytes would exceed the limit of `most` bytes for all compiled
+/// filters. The tables of the other compiled filters have `others` bytes.
 fn too_large(name: &FilterName, own: usize, others: usize, most: usize) -> PlaneError {
     let mebibytes = |bytes: usize| bytes.div_ceil(1 << 20);
     PlaneError {
@@ -181,7 +183,7 @@ mod tests {
     use super::super::Ports;
     use super::*;
 
-    /// Returns a configuration with two filters, of which ports name those in `named`.
+    /// Returns a configuration with two filters. Ports name the filters in `named`.
     fn config(named: &[&str], rule: &str) -> Config {
         let mut text = String::new();
         for name in ["first", "second"] {
@@ -255,7 +257,8 @@ mod tests {
         assert_eq!(compiled(&prepared, &tables), [false, false]);
     }
 
-    /// `trivium check` refuses what a change of the configuration would refuse, with the same words.
+    /// `trivium check` refuses the filters that a change of the configuration would refuse, with
+    /// equal messages.
     #[test]
     fn a_check_adds_up_the_filters_that_ports_name() {
         let rule = "source_port='1-1000'";
@@ -271,7 +274,8 @@ mod tests {
         assert_eq!(problems[0].to_string(), error.to_string());
     }
 
-    /// The rules that remain are compiled without the lock. Rules that were changed meanwhile stay.
+    /// The remaining rules are compiled without the lock. Rules that were changed in the meantime
+    /// are kept.
     #[test]
     fn expired_rules_are_removed_unless_the_filter_has_changed_meanwhile() {
         let text = "[port.p]\nkind='tap'\nfilter='f'\n[[filter.f.rule]]\nname='stays'\naction='drop'\n\

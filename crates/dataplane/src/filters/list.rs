@@ -40,7 +40,7 @@ impl Filters {
     /// Prefixes that the filter has blocked already do not count.
     ///
     /// # Errors
-    /// Returns an error if all filters together would have more than [`BLOCKS_MAX`].
+    /// Returns an error if all filters together would have more than [`BLOCKS_MAX`] such prefixes.
     pub fn check_space(&self, name: &str, request: &BlockRequest) -> Result<(), PlaneError> {
         self.check_space_of(name, request, BLOCKS_MAX)
     }
@@ -90,7 +90,8 @@ impl Filters {
         Ok(Blocked { changed, listed: running.listed().unwrap_or(0) })
     }
 
-    /// Returns from what the block list of a filter is read and built again.
+    /// Returns the file and the blocked prefixes from which the block list of a filter is built
+    /// again.
     ///
     /// # Errors
     /// Returns an error if there is no such filter or file.
@@ -112,7 +113,8 @@ impl Filters {
         }
     }
 
-    /// Builds a list from the prefixes that were read from its file. Needs no lock.
+    /// Builds a block list from the prefixes that were read from its file. The data plane need not
+    /// be locked.
     ///
     /// # Errors
     /// Returns an error if the kernel has no memory for the table.
@@ -121,8 +123,8 @@ impl Filters {
     }
 
     /// Replaces the block list of a filter by a list that was read and built from `source` while the data plane was
-    /// not locked. If prefixes were blocked meanwhile, returns the list to be brought up to date first, unless
-    /// `is_last` is set.
+    /// not locked. If prefixes were blocked or unblocked in the meantime and `is_last` is false, does not replace
+    /// the list, but returns [`Reloaded::Behind`].
     ///
     /// # Errors
     /// Returns an error if there is no such filter, or if the kernel refuses the list. The block list is then
@@ -228,9 +230,9 @@ impl Filtering {
         self.definition.time(list, &self.blocks)
     }
 
-    /// Puts the list back that the filter had before a change, and what the former `definition` says of it. A list that
-    /// the change has left alone, because no rule refers to a list any more, is the former one. Returns the contents
-    /// that the change had written.
+    /// Restores the block list that the filter had before a change, and the fields of the former `definition` that
+    /// concern the list. If no rule refers to a block list after the change, the change has not touched the list, and
+    /// only the fields are restored. Returns the contents that the change had written.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the exchange. The former contents are then lost.
@@ -321,7 +323,7 @@ impl Filtering {
     }
 }
 
-/// Maximum number of prefixes that are blocked at run time, by all filters together. Longer lists belong into files.
+/// Maximum number of prefixes that are blocked at run time, by all filters together. Longer lists must be in files.
 const BLOCKS_MAX: usize = 1_000_000;
 
 /// Maximum number of prefixes that one diagnostic names.
@@ -350,9 +352,9 @@ impl Filters {
 }
 
 impl Definition {
-    /// Returns all prefixes of a filter's block list: those of the list's file and those in `blocks`, which an
-    /// operator has blocked. Both are written in one change. With two changes, a prefix that is in both could
-    /// be absent from the block list in between.
+    /// Returns all prefixes of a filter's block list: the prefixes of the list's file, and the prefixes in
+    /// `blocks`, which an operator has blocked. Both are written in one change. With two changes, a prefix
+    /// that is in both could be absent from the block list in between.
     pub(super) fn with(&self, blocks: &Blocks) -> Vec<Prefix> {
         let besides = blocks.keys().filter(|prefix| !self.lists(prefix));
         self.prefixes.iter().chain(besides).copied().collect()
@@ -437,7 +439,7 @@ mod tests {
         assert!(Expiring::blocks(vec![Expiring("x".to_owned(), None)]).is_empty());
     }
 
-    /// Returns a configuration with a filter that has a block list, which port `a` names.
+    /// Returns a configuration in which port `a` names a filter with a block list.
     fn config(path: &Path) -> Config {
         let text = format!(
             "[port.a]\nkind='tap'\nfilter='edge'\n[filter.edge]\nblocklist={path:?}\n\
@@ -536,7 +538,8 @@ mod tests {
         std::fs::remove_file(path).unwrap();
     }
 
-    /// A change that fails does not build its former list again, and leaves what it built to be dropped by the caller.
+    /// A failed change restores the former list without building it again. The caller drops the list that the change
+    /// has built.
     #[test]
     fn a_change_that_fails_puts_the_same_list_back() {
         if !testbed::privileged() {

@@ -1,6 +1,6 @@
 //! Builds the tables of block lists while the data plane is not locked, because the table of a long list takes seconds
-//! to build. The data plane is locked before for a copy of the blocked prefixes, and afterwards for the exchange of the
-//! tables. Prefixes that are blocked or unblocked in between are then changed in the built table, too.
+//! to build. The data plane is locked before the build to copy the blocked prefixes, and after the build to exchange
+//! the tables. Prefixes that are blocked or unblocked during the build are also changed in the new table.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub struct ListSource {
     pub blocks: Arc<Blocks>,
 }
 
-/// Present block list of a filter.
+/// Current block list of a filter.
 pub struct ListState {
     /// Prefixes in the list's file, sorted.
     pub prefixes: Arc<[Prefix]>,
@@ -46,9 +46,11 @@ pub struct ReadList {
 pub enum Reloaded {
     /// The filter has the list that was read.
     Done(Blocked),
-    /// Prefixes were blocked or unblocked while the list was built. The list must follow the present blocked prefixes.
+    /// Prefixes were blocked or unblocked while the list was built. The list must be updated to the currently blocked
+    /// prefixes.
     Behind(Box<ReadList>, Arc<Blocks>),
-    /// The filter has another file, or has got or lost its table. The list must be read again.
+    /// The configuration now names another file for the filter, or the filter's list has gained or
+    /// lost its table. The list must be read again.
     OtherSource,
 }
 
@@ -65,7 +67,7 @@ impl ListSource {
 }
 
 impl ReadList {
-    /// Brings the built list up to date with the present blocked prefixes.
+    /// Updates the built list to the currently blocked prefixes.
     pub fn follow(&mut self, blocks: &Arc<Blocks>) {
         if let Some(built) = &mut self.built {
             built.follow(blocks);
@@ -108,8 +110,7 @@ impl BuiltList {
         Arc::ptr_eq(&self.blocks, blocks)
     }
 
-    /// Changes the prefixes in which `blocks` differs from the blocked prefixes in the list. A prefix that the table
-    /// has no space for is logged.
+    /// Updates the blocked prefixes in the list to `blocks`. Logs prefixes that do not fit into the table.
     pub(super) fn follow(&mut self, blocks: &Arc<Blocks>) {
         if self.is_current(blocks) {
             return;
@@ -145,7 +146,7 @@ impl BuiltList {
         list.take_over(self.list)
     }
 
-    /// Returns the list for a filter that has none yet.
+    /// Converts the built list into the block list of a filter that has no block list yet.
     pub(super) fn into_list(self) -> Blocklist {
         self.list
     }

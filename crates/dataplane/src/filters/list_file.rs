@@ -1,4 +1,5 @@
-//! Reads files of block lists, and has the tables built from them before the data plane is locked.
+//! Reads files of block lists, and builds tables from the prefixes in the files before the data
+//! plane is locked.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,8 @@ const LIST_LIMIT: u64 = 256 << 20;
 pub struct BlocklistFiles(BTreeMap<PathBuf, Arc<[Prefix]>>);
 
 impl BlocklistFiles {
-    /// Reads the block lists of those filters of a configuration that are new or changed since `before`.
+    /// Reads the block lists of the filters in `new` that `before` does not contain or that have changed
+    /// since.
     ///
     /// # Errors
     /// Returns an error for the first block list that cannot be read.
@@ -39,7 +41,7 @@ impl BlocklistFiles {
     }
 
     /// Builds the block lists that a change of the configuration from `before` to `new` needs. `state_of` returns the
-    /// present block list of a filter.
+    /// current block list of a filter.
     ///
     /// # Errors
     /// Returns an error if the kernel has no memory for a list.

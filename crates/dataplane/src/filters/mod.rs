@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A filter is compiled when a port names the filter. The rules of other filters are only checked (`compile.rs`).
-//! What takes long to build or to free is built before the data plane is locked and freed after it is unlocked.
+//! Large tables and lists are built before the data plane is locked, and freed after the data plane is unlocked.
 //!
 //! A filter that a killed predecessor left in a pinned hook is adopted with its counters. The adopted filter is
 //! identified by the filter name in the port's configuration. After a hand-over, filters are adopted when the
@@ -58,7 +58,8 @@ use worker_stage::Stage;
 #[derive(Default)]
 pub struct Filters {
     running: BTreeMap<FilterName, Filtering>,
-    /// Former state that takes long to free, until the caller has unlocked the data plane ([`Filters::former`]).
+    /// Former state of filters, kept until the caller has unlocked the data plane, because freeing the state
+    /// takes long ([`Filters::former`]).
     former: Vec<Former>,
 }
 
@@ -68,16 +69,18 @@ pub type Former = Box<dyn Send>;
 /// State of a running filter: its definition, its kernel objects, its ingress stage and its counters.
 struct Filtering {
     definition: Definition,
-    /// Prefixes that an operator has blocked. A list that is being built holds a copy, which a change does not alter.
+    /// Prefixes that an operator has blocked. A list that is being built refers to a snapshot, which later changes do
+    /// not alter.
     blocks: Arc<Blocks>,
-    /// A time at or before the end of each block in `blocks`. `None` if no block has an end.
+    /// Lower bound of the end times in `blocks`. `None` if no blocked prefix has an end time.
     next_end: Option<Moment>,
     /// Block list of the filter. `None` while no rule refers to the list, or neither a hook nor a worker uses
     /// the filter.
     list: Option<Blocklist>,
-    /// List that was built before the data plane was locked, until the list is used.
+    /// List that was built before the data plane was locked and is not used yet.
     built: Option<BuiltList>,
-    /// Contents of `list` before the change that is being applied. A change that fails puts them back.
+    /// Contents of `list` before the change that is being applied. If the change fails, these contents
+    /// are restored.
     former: Option<FormerList>,
     kernel: Option<Kernel>,
     /// Ingress stage for the workers of ports without a hook. `None` until such a port uses the filter.
@@ -258,13 +261,14 @@ impl Filters {
         }
     }
 
-    /// Keeps the record of a change that needs not be undone until [`Filters::former`] gives it away.
+    /// Moves the record of a successful change to the former state, which [`Filters::former`]
+    /// returns.
     pub fn forget(&mut self, changed: Changed) {
         self.former.push(Box::new(changed));
     }
 
-    /// Returns the former state that changes have replaced. It takes long to free, so the caller drops it after the
-    /// data plane is unlocked.
+    /// Returns the former state that changes have replaced. Freeing this state takes long, so the caller drops the
+    /// state after the data plane is unlocked.
     pub fn former(&mut self) -> Vec<Former> {
         let lists = self.running.values_mut().filter_map(|running| running.former.take());
         self.former.extend(lists.map(|list| Box::new(list) as Former));
@@ -393,7 +397,7 @@ impl Filters {
         self.running.values().filter_map(|running| running.kernel.as_ref()).map(|k| k.filter.id()).collect()
     }
 
-    /// Returns the filters of which rules have expired, each with the remaining rules.
+    /// Returns the filters in which rules have expired, each with its remaining rules.
     pub fn remaining(&self) -> Remaining {
         let now = Moment::now();
         let of = |(name, running): (&FilterName, &Filtering)| {
@@ -485,7 +489,8 @@ impl Filtering {
         Ok(Kernel { filter, followed: Arc::default() })
     }
 
-    /// Gives away the tables of a filter that no port names any more. The counts of its rules are kept.
+    /// Removes and returns the tables of a filter that no port names any more. The counts of the
+    /// filter's rules are kept.
     fn release(&mut self) -> Option<Former> {
         let compiled = self.definition.compiled.take();
         if compiled.is_none() && self.kernel.is_none() && self.stage.is_none() {
@@ -550,8 +555,9 @@ impl Filtering {
         Ok(())
     }
 
-    /// Replaces the rules by the `remaining` rules. Does nothing if the rules have changed since, or if more have
-    /// expired: the next call then has the rules that remain. Returns the former tables.
+    /// Replaces the rules by the `remaining` rules. Does nothing if the rules have changed or further rules have
+    /// expired since `remaining` was computed. The next call then gets the current remaining rules. Returns the
+    /// former tables.
     fn expire_rules(
         &mut self,
         name: &FilterName,

@@ -1,4 +1,5 @@
-//! Rules that remain in a filter when others have expired. They are compiled before the data plane is locked.
+//! Rules that remain in a filter after other rules have expired. The remaining rules are compiled before the
+//! data plane is locked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,16 +7,16 @@ use std::sync::Arc;
 use model::FilterName;
 use xdp::filter::{Compiled, RuleSet};
 
-/// Filters of which rules have expired, each with the remaining rules.
+/// Filters in which rules have expired, each with its remaining rules.
 #[derive(Default)]
 pub struct Remaining(pub(super) BTreeMap<FilterName, RemainingRules>);
 
 /// Rules of a filter that have not expired.
 pub(super) struct RemainingRules {
     pub(super) rules: RuleSet,
-    /// Whether a port names the filter, so that it needs tables.
+    /// Whether the filter needs tables, because a port names the filter.
     pub(super) needs_tables: bool,
-    /// Tables of the rules, after [`Remaining::compiled`].
+    /// Tables of the rules. `None` until [`Remaining::compiled`] has compiled the rules.
     pub(super) compiled: Option<Arc<Compiled>>,
 }
 
