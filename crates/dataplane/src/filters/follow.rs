@@ -93,7 +93,8 @@ impl Filters {
         Some(&self.running.get(named(port)?)?.kernel.as_ref()?.filter)
     }
 
-    /// Returns whether the filter with this name is still the one whose samples the client reads.
+    /// Returns whether the filter with this name is still the filter whose samples the client
+    /// reads.
     pub fn still(&self, name: &str, followed: &Followed) -> bool {
         let kernel = self.running.get(name).and_then(|running| running.kernel.as_ref());
         kernel.is_some_and(|kernel| kernel.filter.id().ok() == Some(followed.id))

@@ -61,7 +61,7 @@ impl Filters {
         })
     }
 
-    /// Adds prefixes to the block list of a filter, or removes them.
+    /// Adds prefixes to the block list of a filter, or removes prefixes from the list.
     ///
     /// # Errors
     /// Returns an error if there is no such filter, if none of its rules refers to a list, or if the kernel
@@ -402,7 +402,7 @@ mod tests {
         assert!(BlocklistFiles::read(&config, &model::Config::default()).is_err());
     }
 
-    /// A filter that no port uses has no table that could be full.
+    /// The filter in this test has no table that could be full, because no port uses the filter.
     #[test]
     fn no_more_prefixes_are_blocked_at_run_time_than_the_limit() {
         let text = "[[filter.edge.rule]]\nname='a'\naction='drop'\nlisted=true\n";

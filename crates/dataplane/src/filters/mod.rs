@@ -378,7 +378,7 @@ impl Filters {
         Ok(())
     }
 
-    /// Installs the filter of a port that has been opened and that the workers do not know yet.
+    /// Installs the filter of a newly opened port, before the workers use the port.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the filter.
@@ -446,7 +446,8 @@ impl Filters {
         })
     }
 
-    /// Returns the filters that pass packets whose headers cannot be parsed, each with the ports that use it.
+    /// Returns the filters that pass packets with unparsable headers, each with the names of the ports that
+    /// use the filter.
     pub fn open(&self, ports: &Ports) -> Vec<(&FilterName, Vec<String>)> {
         let open = |(name, running): (&'_ FilterName, &Filtering)| {
             let strict = RuleSet { unreadable: Unreadable::Drop, ..running.definition.rules.clone() };

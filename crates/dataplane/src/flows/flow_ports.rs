@@ -78,7 +78,8 @@ impl FlowPorts {
     }
 }
 
-/// Returns whether two descriptions of a bridge's ports differ at most in the states of the ports.
+/// Returns whether two descriptions of a bridge's ports are equal except for the states of the
+/// ports.
 fn have_equal_settings(one: &Descriptions, other: &Descriptions) -> bool {
     let settings = |(number, port): (&u32, &FlowPort)| {
         (*number, port.id, port.desc.name.clone(), port.desc.config, port.floods)

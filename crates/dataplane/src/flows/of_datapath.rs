@@ -47,7 +47,8 @@ pub struct OfDatapath {
     /// Whether the bridge is in standalone mode. The flag is written while the flow tables are locked, and read
     /// without the lock.
     alone: AtomicBool,
-    /// Whether the daemon, and not a controller, added the standalone flow entry (with the action `NORMAL`).
+    /// Whether the standalone flow entry (with the action `NORMAL`) was added by the daemon and not by a
+    /// controller.
     begun: AtomicBool,
     tables: Arc<FlowTables>,
     listeners: Arc<Mutex<Vec<EventSender>>>,
@@ -204,9 +205,9 @@ impl OfDatapath {
         }
     }
 
-    /// Enters (`alone`) or leaves standalone mode. A bridge enters the mode when all its controllers have been
-    /// disconnected for longer than a time limit. A bridge in secure mode never enters it. This function blocks until
-    /// the flow tables can be locked.
+    /// Enters (`alone`) or leaves standalone mode. A bridge enters standalone mode when all its controllers have been
+    /// disconnected for longer than a time limit. A bridge with the fail mode "secure" never enters standalone mode.
+    /// This function blocks until the flow tables can be locked.
     pub fn stand_alone(&self, alone: bool) {
         self.tables.change(|pipeline| {
             let alone = self.may_be_alone(alone);
@@ -261,7 +262,7 @@ impl OfDatapath {
         }
     }
 
-    /// Discards the port configuration that controllers have made for a removed port.
+    /// Discards the port configuration that controllers have set for a removed port.
     pub(super) fn undress(&self, number: u32) {
         locked(&self.configs).remove(&number);
         locked(&self.described).remove(&number);
@@ -275,7 +276,7 @@ impl OfDatapath {
     }
 
     /// Records the configuration and device state of a port. Returns the port with the port configuration that
-    /// controllers have made.
+    /// controllers have set.
     pub(super) fn dress(&self, port: FlowPort) -> FlowPort {
         locked(&self.described).insert(port.desc.number, (port.floods, port.desc.config));
         self.with_changes(port)

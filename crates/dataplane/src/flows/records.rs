@@ -65,7 +65,8 @@ pub(super) struct OfDatapathRecord {
     /// Treatment of IP fragments that a controller has set (switch configuration): `OFPC_FRAG_*` bits.
     #[serde(default)]
     pub fragments: u16,
-    /// Whether the daemon, and not a controller, added the standalone flow entry (with the action `NORMAL`).
+    /// Whether the standalone flow entry (with the action `NORMAL`) was added by the daemon and not by a
+    /// controller.
     pub begun: bool,
     /// Whether the bridge is in standalone mode, because all controllers have been disconnected for too long.
     pub alone: bool,
@@ -262,7 +263,8 @@ impl RulesRecord {
         }
     }
 
-    /// Adds all flow entries, groups, meters and settings to a new bridge. Returns how many of them the bridge refused.
+    /// Adds all flow entries, groups, meters and settings to a new bridge. Returns the number of objects that the
+    /// bridge refused.
     pub fn give(&self, pipeline: &mut Pipeline, now: u64) -> usize {
         let mut refused = 0;
         let all = Mod::Flow(Box::new(FlowMod::delete(ALL_TABLES, Match::ANY)));

@@ -33,8 +33,8 @@ pub struct CountersState {
     pub routed: HookedState,
 }
 
-/// Counters of packets and bytes that hooks have redirected (XDP_REDIRECT) from one port to others and from
-/// others to the port.
+/// Counters of the packets and bytes that hooks have redirected (XDP_REDIRECT) from a port to other ports,
+/// and from other ports to this port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookedState {
@@ -76,8 +76,8 @@ impl CountersState {
         }
     }
 
-    /// Converts the state into the counters of the workers. Drops with a reason that this release does not
-    /// know are left out.
+    /// Converts the state into the counters of the workers. Drop reasons that this release does not know
+    /// are omitted.
     pub fn totals(&self) -> PortTotals {
         let of = |reason: &DropReason| self.drops.get(reason.name()).copied().unwrap_or_default();
         PortTotals {

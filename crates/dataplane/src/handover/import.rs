@@ -127,7 +127,8 @@ impl Parts {
         Ok(Parts { state, ports: parts, mirrors, places, _users: users, _claims: claims })
     }
 
-    /// Returns the names of the ports that have descriptors and nevertheless must be opened again.
+    /// Returns the names of the ports that must be opened again although descriptors were sent for
+    /// them.
     pub fn lost(&self) -> Vec<String> {
         let lost = |part: &&Part| part.opened.is_none() && has_descriptors(&part.record);
         self.ports.iter().filter(lost).map(|part| part.name.to_string()).collect()

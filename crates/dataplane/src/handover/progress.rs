@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Progress of the current hand-over, which the watchdog thread and the signal thread read. Without a
-/// hand-over, all fields are empty.
+/// Progress of the current hand-over. The watchdog thread and the signal thread read this state.
 #[derive(Debug, Default)]
 pub struct Progress(Mutex<State>);
 

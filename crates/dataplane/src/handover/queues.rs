@@ -11,8 +11,8 @@ use super::error::HandoverError;
 use super::state::{BusyPollRecord, QueueKind, QueueRecord};
 use crate::ports::Returned;
 
-/// Converts a queue into hand-over state and the descriptor that is sent beside the state. A queue whose kind cannot
-/// be handed over is closed.
+/// Converts a queue into hand-over state, and returns the descriptor to send with the state. A queue whose kind
+/// cannot be handed over is closed.
 pub fn export((worker, _, id, queue): Returned, pool: &mut FramePool) -> (QueueRecord, Option<OwnedFd>) {
     let (kind, descriptor) = match queue.export(pool) {
         Exported::AfXdp(AfXdpHandOver {
@@ -95,7 +95,7 @@ pub fn import(
 /// Rebuilds the queue of a TAP from its hand-over state and its descriptor.
 ///
 /// # Errors
-/// Returns an error if the queue is no queue of a TAP.
+/// Returns an error if the state does not describe a TAP queue.
 pub fn import_tap(kind: QueueKind, descriptor: Option<OwnedFd>) -> Result<TapQueue, HandoverError> {
     let QueueKind::Tap { internal, mtu, uso } = kind else {
         return Err(HandoverError::Strange("a queue of no TAP".to_owned()));

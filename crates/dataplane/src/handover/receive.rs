@@ -24,8 +24,8 @@ use crate::running_state::RunningState;
 use crate::{engine_config, fault, machine};
 
 /// Time limit for each message from the predecessor, which may have to stop its workers and to convert millions of flow
-/// entries before it sends. If the predecessor ends, the successor detects this without waiting for the time limit. The
-/// predecessor has time limits of its own, and ends a successor that exceeds them.
+/// entries before it sends. If the predecessor ends, the successor detects the end without waiting for the time limit.
+/// The predecessor has separate time limits, and ends a successor that exceeds these limits.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Listening sockets that a predecessor has handed over.

@@ -164,7 +164,8 @@ pub struct PortRecord {
     pub hook: Option<HookRecord>,
     /// Queues of the port.
     pub queues: Vec<QueueRecord>,
-    /// Whether the port completes checksums that the sender of a packet left to offloading.
+    /// Whether the port completes partial checksums, which the sender of a packet left to checksum
+    /// offload.
     pub complete_checksums: bool,
     /// MTU of the port: size in bytes of the largest layer-3 packet.
     pub mtu: u32,
@@ -174,8 +175,8 @@ pub struct PortRecord {
     /// Ethernet addresses of the port's device, if the daemon created it.
     #[serde(default)]
     pub ends: EndsRecord,
-    /// Software RSS table of the port: the worker of each bucket. `None` if the port does not use software
-    /// RSS.
+    /// Software RSS table of the port: the worker number for each hash bucket. `None` if the port does not
+    /// use software RSS.
     #[serde(rename = "spread")]
     pub rss_table: Option<Vec<u16>>,
     /// Packet counters of the port, which the successor continues.
@@ -254,7 +255,8 @@ pub enum QueueKind {
         fill_level: u32,
         /// Busy polling settings of the socket. `None` if busy polling is off.
         busy_poll: Option<BusyPollRecord>,
-        /// Whether received packets are checked for checksums that the sender left to offloading.
+        /// Whether received packets are checked for partial checksums, which the sender left to
+        /// checksum offload.
         complete_checksums: bool,
         /// Whether the socket is bound in zero-copy mode.
         zero_copy: bool,

@@ -27,7 +27,7 @@ use super::hook_limits::HookLimits;
 use super::hook_switch::Switch;
 use super::observed::Netdev;
 
-/// Maximum number of different sets of next hops to which the routes of one table can lead.
+/// Maximum number of different sets of next hops in one routing table.
 pub const PATHS: u32 = 65_536;
 /// Maximum number of next-hop groups (several next hops) in the hooks' tables. If there are more groups, workers route
 /// the packets whose next-hop group is not in the tables.
@@ -290,7 +290,7 @@ impl Hook {
         }
     }
 
-    /// Returns the counts of packets that hooks have routed and that a port has received or transmitted.
+    /// Returns the counts of the packets that hooks have routed from and to a port.
     pub fn counts(&self, name: &PortName) -> RouteCounts {
         let mut sum = self.past.get(name).copied().unwrap_or_default();
         for (_, interface) in self.outputs.values().filter(|(own, it)| own == name && it.vlan == 0) {
@@ -299,7 +299,7 @@ impl Hook {
         sum
     }
 
-    /// Returns the ports for which there are counts of packets that hooks have routed.
+    /// Returns the ports that have counts of packets routed by hooks.
     pub fn counted(&self) -> BTreeSet<PortName> {
         self.past.keys().chain(self.outputs.values().map(|(name, _)| name)).cloned().collect()
     }

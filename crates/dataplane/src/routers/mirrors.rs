@@ -1,6 +1,7 @@
 //! Mirror devices (TAPs) of router interfaces for which the kernel has no other device. These interfaces are VLANs of
 //! ports (the kernel may have no VLAN device, and the daemon receives the port's frames itself), and ports that the
-//! kernel does not know. A mirror device is a TAP in the router's namespace, named `DEVICE.VLAN` or like the port.
+//! kernel does not know. A mirror device is a TAP in the router's namespace. The name of the TAP is `DEVICE.VLAN` or
+//! the name of the port.
 //!
 //! Settings that an operator or a routing daemon makes on the TAP (addresses, MTU, Ethernet address, up or down) apply
 //! to the interface. The kernel receives on the TAP the packets that workers pass to it for the interface (punts).
@@ -67,8 +68,8 @@ pub fn check(
 }
 
 impl Running {
-    /// Creates the mirror devices that the configuration needs and whose port exists. Removes mirror devices that it no
-    /// longer needs. Returns the queues of the new devices.
+    /// Creates the mirror devices that the configuration needs, if their port exists. Removes mirror devices that the
+    /// configuration no longer needs. Returns the queues of the new devices.
     pub fn follow_mirrors(
         &mut self,
         name: &RouterName,

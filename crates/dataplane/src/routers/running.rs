@@ -58,7 +58,7 @@ pub struct Running {
     pub relay: Option<Relay>,
     /// Ethernet addresses of the router's IP addresses at the last check. A change is announced to the neighbours.
     pub announcer: Announcer,
-    /// Number of packets that had been sent to each neighbour when the counts were last read, by interface index and IP
+    /// Number of packets sent to each neighbour, as read at the last round of reports, by interface index and IP
     /// address.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
     /// Positions at which the next round of neighbour reports to the kernel continues.

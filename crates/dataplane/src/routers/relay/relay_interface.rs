@@ -158,8 +158,9 @@ struct Limits {
 }
 
 impl Limits {
-    /// Counts one DHCP message for the servers. Returns false if a rate limit is exceeded. `by_address` is true if the
-    /// message arrived at the interface's own address, and not by multicast or broadcast on the link.
+    /// Counts one DHCP message that is to be forwarded to the servers. Returns false if a rate limit is exceeded.
+    /// `by_address` is true if the message was sent to the interface's own address, and false if it was sent to a
+    /// multicast or broadcast address on the link.
     fn take(&mut self, by_address: bool, from: impl Hash, client: impl Hash) -> bool {
         let now = Instant::now();
         if by_address { self.relays.take(from, now) } else { self.clients.take(client, now) }
