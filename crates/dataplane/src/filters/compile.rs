@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(names(&filters.prepare(&both, &files, &Tables::default()).unwrap()), [("second", true)]);
     }
 
-    /// Building the tables takes long, so it does not happen while the data plane is locked.
+    /// The tables are not built while the data plane is locked, because building them takes long.
     #[test]
     fn tables_that_were_compiled_before_the_lock_are_used() {
         let (mut filters, files) = (Filters::default(), BlocklistFiles::default());

@@ -13,8 +13,8 @@ use xdp::filter::{Blocklist, FormerList, Moment};
 use super::list_build::{Blocks, BuiltList, ListSource, ListState, ReadList, Reloaded};
 use super::{Definition, Filtering, Filters, failed, object};
 
-/// A prefix that an operator has blocked by a filter, as hand-over state. The number is the time at which the
-/// block ends, in nanoseconds of CLOCK_MONOTONIC. `None` means that the block does not end.
+/// A prefix that an operator has blocked in a filter, as hand-over state. The number is the end time of the
+/// block in nanoseconds of CLOCK_MONOTONIC. `None` means that the block has no end time.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Expiring(String, Option<u64>);
 

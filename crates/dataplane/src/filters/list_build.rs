@@ -10,8 +10,8 @@ use model::{Blocked, FilterName};
 use packet::net::Prefix;
 use xdp::filter::{Blocklist, FormerList, Moment};
 
-/// Prefixes that an operator has blocked while the daemon ran, each with its end time. `None` means that the
-/// block does not end.
+/// Prefixes that an operator has blocked while the daemon ran, each with the end time of the block. `None`
+/// means that the block has no end time.
 pub type Blocks = BTreeMap<Prefix, Option<Moment>>;
 
 /// File and blocked prefixes from which the block list of a filter is built again.

@@ -1,7 +1,7 @@
-//! Running filters. The kernel objects of a filter are created when the hook of a port first needs them. They
-//! are shared by all ports that name the filter, and can be changed under traffic. For ports without a hook,
-//! workers apply the filter in their ingress stage (`stage.rs`). After a change of the filter, the next
-//! snapshot contains a new ingress stage.
+//! Running filters. The kernel objects of a filter are created when the hook of a port first needs them. All
+//! ports that name the filter share its kernel objects, which can be changed under traffic. For ports without
+//! a hook, workers apply the filter in their ingress stage (`stage.rs`). After a change of the filter, the
+//! next snapshot contains a new ingress stage.
 //!
 //! ```text
 //!  configuration --prepare: read, compile--> Definition --change--> rules and list in the kernel
@@ -63,7 +63,7 @@ pub struct Filters {
     former: Vec<Former>,
 }
 
-/// Former state of filters, such as tables and block lists. It is only kept until it is dropped.
+/// Former state of filters, such as tables and block lists. The caller only drops this state.
 pub type Former = Box<dyn Send>;
 
 /// State of a running filter: its definition, its kernel objects, its ingress stage and its counters.

@@ -56,8 +56,9 @@ pub struct OfDatapath {
     interest: Interest,
     /// Port configuration that controllers have set: `OFPPC_*` bits by OpenFlow port number.
     configs: Mutex<BTreeMap<u32, u32>>,
-    /// Ports as the daemon's configuration and the devices define them, without the controllers' changes. For each
-    /// OpenFlow port number: whether the port takes part in flooding, and the `OFPPC_*` bits.
+    /// Port settings from the daemon's configuration and the devices, without the controllers' changes. Each
+    /// OpenFlow port number maps to a flag and `OFPPC_*` bits. The flag is true if the port takes part in
+    /// flooding.
     described: Mutex<BTreeMap<u32, (bool, u32)>>,
     /// Flow table settings of the configuration that was applied last.
     configured: Mutex<BTreeMap<FlowTableId, FlowTable>>,

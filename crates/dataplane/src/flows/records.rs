@@ -238,8 +238,8 @@ impl OptionRecord {
 /// Meters and groups of a bridge, shared with the bridge's flow tables.
 pub(super) type MetersAndGroups = (Vec<Arc<Meter>>, Vec<Arc<Group>>);
 
-/// Returns the messages that create a bridge's meters and groups. They are encoded while the flow tables are
-/// not locked, because groups may have many buckets.
+/// Returns the messages that create a bridge's meters and groups. The messages are encoded while the flow
+/// tables are not locked, because groups may have many buckets.
 pub(super) fn meters_and_groups((meters, groups): &MetersAndGroups) -> (Vec<Message>, Vec<Message>) {
     let meter = |own: &Arc<Meter>| Message::of(|octets| meter::put_mod(octets, own));
     let group = |own: &Arc<Group>| Message::of(|octets| group::put_mod(octets, Version::V15, own));

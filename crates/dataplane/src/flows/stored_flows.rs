@@ -100,8 +100,8 @@ fn fix(source: &io::Error) -> &'static str {
     }
 }
 
-/// Boot ID and readings of the monotonic clock and the wall clock at one moment. The time between two such moments can
-/// be computed even if the machine was rebooted in between.
+/// Boot ID and readings of the monotonic clock and the wall clock at one moment. From two such readings, the time
+/// between them can be computed even if the machine was rebooted in between.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     boot: [u8; 16],

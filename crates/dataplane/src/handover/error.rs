@@ -3,7 +3,8 @@
 /// Reason why a hand-over did not take place.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
-    /// The other process of the hand-over has ended or does not answer. The text names the awaited message.
+    /// The other process of the hand-over has ended or does not answer. The text names the message that
+    /// this process waited for.
     #[error("the other process does not answer while {0} is awaited ({1})")]
     Silent(&'static str, std::io::Error),
     /// A received hand-over message cannot be decoded or arrives out of order.

@@ -21,7 +21,7 @@ use crate::ports::{Returned, Running};
 use crate::routers::{Routers, is_mirror};
 use crate::running_state::RunningState;
 
-/// Converts the running configuration into hand-over state. All ports are removed from `running_state`.
+/// Converts the running data plane into hand-over state. All ports are removed from `running_state`.
 pub fn export(
     running_state: &mut RunningState,
     routers: &Routers,

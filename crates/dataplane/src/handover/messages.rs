@@ -64,8 +64,8 @@ impl MemoryRecord {
 /// A message from the successor to the predecessor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// As an answer to the offer: the successor is prepared to take over. As an answer to the hand-over
-    /// state: the workers run.
+    /// In answer to the offer, this message means that the successor is prepared to take over. In
+    /// answer to the hand-over state, this message means that the successor's workers run.
     Ready,
     /// The successor cannot continue with the hand-over. The text is the reason.
     Refused(String),

@@ -38,7 +38,7 @@ pub const PER_RULE: Duration = Duration::from_micros(50);
 pub struct HandoverState {
     /// State of each running port, by port name.
     pub ports: BTreeMap<String, PortRecord>,
-    /// Number by which the data path identifies a bridge, for each bridge name.
+    /// Number that identifies each bridge in the data path, by bridge name.
     pub bridges: BTreeMap<String, u16>,
     /// Learned MAC table entries of each bridge, by bridge name.
     pub stations: BTreeMap<String, Vec<StationRecord>>,

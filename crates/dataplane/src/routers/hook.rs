@@ -32,7 +32,8 @@ pub const PATHS: u32 = 65_536;
 /// Maximum number of next-hop groups (several next hops) in the hooks' tables. If there are more groups, workers route
 /// the packets whose next-hop group is not in the tables.
 const GROUPS: u32 = 512;
-/// Minimum size of the hooks' IPv4 route trie, in 64-bit words. It leaves space for routes that are added later.
+/// Minimum size of the hooks' IPv4 route trie, in 64-bit words. This minimum leaves space for routes that are
+/// added later.
 const WORDS4: u32 = 1 << 19;
 const WORDS6: u32 = 1 << 18;
 
@@ -41,8 +42,8 @@ pub struct Hook {
     switch: Switch,
     /// Router interfaces to which hooks may send packets, by interface number.
     outputs: BTreeMap<u16, (PortName, AnswerInterface)>,
-    /// Counts of packets that hooks have routed at interfaces that were removed. They are kept so that a port's counts
-    /// never decrease.
+    /// Counts of packets that hooks have routed at interfaces that were removed. The counts are kept so that a port's
+    /// total counts never decrease.
     past: BTreeMap<PortName, RouteCounts>,
     /// Ports for which the kernel refused the hook program with offloaded routing.
     refused: BTreeSet<PortName>,

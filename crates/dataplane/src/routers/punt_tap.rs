@@ -14,7 +14,7 @@ use super::object;
 const TAP: &str = "trivium";
 /// Number of device names that are tried for a new punt TAP.
 const TAPS: u32 = 256;
-/// MTU of punt TAPs in bytes. It is larger than the largest packet that ports carry.
+/// MTU of punt TAPs in bytes. This MTU is larger than the largest packet that ports carry.
 pub const TAP_MTU: u32 = 9_216;
 
 /// A router's punt TAP: the device on which the kernel receives the packets that workers do not route.

@@ -35,8 +35,8 @@ use super::relay::Relay;
 /// State of one running virtual router.
 pub struct Running {
     pub wanted: model::Router,
-    /// Device number and inode of the namespace's file when the router was opened. They change if a new namespace is
-    /// created under the old name. `None` if the router uses the daemon's own namespace.
+    /// Device number and inode of the namespace's file when the router was opened. These numbers change if a new
+    /// namespace is created under the old name. `None` if the router uses the daemon's own namespace.
     identity: Option<(u64, u64)>,
     pub follower: Arc<Follower>,
     pub state: Arc<Mutex<State>>,
