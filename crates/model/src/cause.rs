@@ -9,7 +9,8 @@ use packet::{MacParseError, VlanId, VlanTags};
 
 use crate::{InterfaceAddress, NameError, TargetError};
 
-/// Cause of a problem in a configuration, with the values that the text of the cause names.
+/// Cause of a problem in a configuration. Each variant holds the values that appear in the text of
+/// the cause.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[allow(
     missing_docs,

@@ -31,7 +31,8 @@ pub fn validate(config: &Config, machine: Option<&Machine>) -> Vec<Problem> {
     check(config, machine, &BTreeSet::new())
 }
 
-/// Like [`validate`], but ports in `declared` count as existing even if their configuration could not be read.
+/// Checks a configuration like [`validate`], but treats the ports in `declared` as existing even if
+/// their configuration could not be read.
 pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTreeSet<String>) -> Vec<Problem> {
     let mut problems = Vec::new();
     check_counts(config, &mut problems);
@@ -287,8 +288,8 @@ fn mtu_causes(config: &Config, port: &Port) -> Vec<(&'static str, Cause)> {
     causes
 }
 
-/// Maximum number of problems for which a reference to a missing port gets a suggestion of a similar name. Further
-/// suggestions would take too much time.
+/// Number of problems from which messages about missing ports, filters and steering policies no
+/// longer suggest a similar name. Further suggestions would take too much time.
 const GUESSED: usize = 50;
 
 fn no_such_port(config: &Config, port: &PortName, problems: usize) -> Cause {

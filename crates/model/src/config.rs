@@ -235,7 +235,8 @@ impl Config {
         self.routers.iter().find_map(|(name, router)| Some((name, router.ports.get(port)?)))
     }
 
-    /// Returns the configuration as a TOML text that loads to an equal value. Defaults are written out.
+    /// Returns the configuration as a TOML text that includes default values. Loading the text
+    /// results in an equal configuration.
     pub fn to_toml(&self) -> String {
         // A `Config` contains only strings, numbers, lists and tables, all of which TOML can represent.
         toml::to_string(self).unwrap_or_default()

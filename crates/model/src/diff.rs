@@ -602,8 +602,9 @@ pub(crate) fn port_changes(old: &Port, new: &Port) -> Vec<FieldChange> {
     })
 }
 
-/// Returns the fields that differ between two values of one type, with the field names of the configuration
-/// file. `how` returns the method by which a change of the named field is applied.
+/// Returns the fields that differ between two values of one type, with the field names of the
+/// configuration file. `how` determines, by the name of a field, how a change of the field takes
+/// effect.
 fn fields<T: Serialize + PartialEq>(old: &T, new: &T, how: impl Fn(&str) -> How) -> Vec<FieldChange> {
     if old == new {
         return Vec::new();

@@ -252,8 +252,8 @@ pub struct FilterMatch {
 }
 
 impl FilterMatch {
-    /// Returns the reason why the conditions do not match all segments of a TCP service, and the remedy. SYN cookies
-    /// require that the conditions match all segments. Returns `None` if the conditions do so.
+    /// Returns the reason why the conditions do not match all segments of a TCP service, and the
+    /// remedy. Returns `None` if the conditions match all segments, as SYN cookies require.
     pub fn no_service(&self) -> Option<(&'static str, &'static str)> {
         if self.protocols.iter().any(|protocol| *protocol != Protocol::TCP) {
             return Some(("cookies are TCP's alone", "leave `protocol` out"));

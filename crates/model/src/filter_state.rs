@@ -94,7 +94,8 @@ impl Listed for RuleState {
 }
 
 impl RuleState {
-    /// Returns whether the rule only counts, and when it expires.
+    /// Returns a text that states whether the rule only counts packets, and when the rule expires.
+    /// The text is empty if the rule is not a dry run and does not expire.
     fn note(&self) -> String {
         let dry = if self.dry_run { "dry run" } else { "" };
         let expiry = match (&self.expires, self.expired) {
@@ -107,7 +108,7 @@ impl RuleState {
     }
 }
 
-/// Formats the SYN cookie counters of all rules that have them. The text is empty if no rule has them.
+/// Formats the SYN cookie counters of the rules. The text is empty if no rule has such counters.
 fn cookies(rules: &[RuleState]) -> String {
     let counted: Vec<(&str, CookieState)> =
         rules.iter().filter_map(|rule| Some((rule.name.as_str(), rule.cookies?))).collect();
@@ -137,8 +138,8 @@ pub struct CookieState {
     pub invalid: u64,
     /// Number of SYNs that could not be answered with a cookie and were dropped.
     pub refused: u64,
-    /// Number of SYNs that were passed to the protected service without an answer with a cookie. Segments with a valid
-    /// cookie that the hook has turned into SYNs are included.
+    /// Number of SYNs that were passed to the protected service and not answered with a cookie. The
+    /// number includes segments with a valid cookie that the hook turned into SYNs.
     pub through: u64,
     /// Whether the rule currently answers SYNs with cookies.
     pub answering: bool,

@@ -26,7 +26,7 @@ pub struct DoctorFinding {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Finding {
-    /// The diagnostics have found no problem of the object.
+    /// The diagnostics have found no problem with the object.
     Ok,
     /// The object works, but slower than possible.
     Advice,

@@ -119,7 +119,8 @@ impl Listed for FlowRuleState {
 }
 
 impl FlowRuleState {
-    /// Returns the cookie and the timeouts, if there are any, the match and the actions.
+    /// Returns the text of the flow entry: the cookie and the timeouts that are not zero, the
+    /// match, and the actions.
     fn rule_text(&self) -> String {
         let cookie = if self.cookie == 0 { String::new() } else { format!("cookie={:#x} ", self.cookie) };
         let times = [("idle_timeout", self.idle_timeout), ("hard_timeout", self.hard_timeout)];
@@ -189,7 +190,7 @@ impl Listed for GroupState {
     }
 }
 
-/// Returns the numbers of packets, separated by spaces.
+/// Returns the packet count of each element of `counts` as text, separated by spaces.
 fn packets(counts: &[FlowCount]) -> String {
     counts.iter().map(|count| short(count.packets)).collect::<Vec<_>>().join(" ")
 }

@@ -3,9 +3,9 @@
 
 use packet::DropReason;
 
-/// Reason for which packets are lost: a [`DropReason`] of workers, or a cause before a worker received the packet. A
-/// cause of the second kind has a stable name, but no number of [`DropReason`], because captures and traces of workers
-/// do not contain such packets.
+/// Reason for which packets are lost. A packet is lost either in a worker, for a [`DropReason`], or
+/// before a worker receives the packet. Reasons of the second kind have a stable name but no
+/// [`DropReason`] number, because captures and traces of workers do not contain such packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LossReason {
     /// Name of the reason in lists and metrics.
@@ -31,7 +31,7 @@ impl LossReason {
         name: "hook-held",
         explain: "The queue overflowed, and the frame's flow was held back for the moment that it took to move the flow into the hook; nothing to do.",
     };
-    /// The hook of a router dropped a packet by a blackhole route.
+    /// The hook of a router dropped a packet because the packet matched a blackhole route.
     pub const ROUTE_BLACKHOLE: LossReason = LossReason {
         name: "hook-route-blackhole",
         explain: "The route to the destination, which the hook knows, is a blackhole; see it with `trivium show why ADDRESS`.",
@@ -44,7 +44,8 @@ impl LossReason {
                   enlarge `ring_size` or `memory.frames`.",
     };
 
-    /// All reasons of packets that no worker received, in the order of the reference page.
+    /// All reasons for the loss of packets before a worker receives them, in the order of the
+    /// reference page.
     pub const BEFORE_WORKERS: [LossReason; 4] =
         [LossReason::DEVICE_GONE, LossReason::HELD, LossReason::ROUTE_BLACKHOLE, LossReason::MISSED];
 }

@@ -75,8 +75,8 @@ pub struct PortState {
     /// Description of a current problem of the port, such as a missing device. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
-    /// Description of the forwarding by the driver hook, for the bridge of the port or by routes. Absent if the
-    /// hook does not forward.
+    /// Description of how the hook (XDP program) of the port forwards packets: for the bridge of
+    /// the port, or by routes. Absent if the hook does not forward packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shortcut: Option<String>,
 }
@@ -129,8 +129,8 @@ impl PortState {
         self.mode.as_ref().map_or_else(|| "-".to_owned(), |mode| format!("{mode}{copies}"))
     }
 
-    /// Returns the current fault of the port, and the reasons why the port's sockets or hook do not use a faster
-    /// mode. The reasons are shortened unless `whole` is set, as it is when only one port is shown.
+    /// Returns the current fault of the port, and the reasons why the port's sockets or hook do not
+    /// use a faster mode. Each reason is shortened unless `whole` is true.
     fn note(&self, whole: bool) -> String {
         let mut notes: Vec<String> = self.trouble.iter().cloned().collect();
         for reason in &self.reasons {
@@ -151,7 +151,7 @@ impl PortState {
 /// Returns the first words of the reason why a port does not use a faster mode, without the kernel's error
 /// text.
 fn beginning(reason: &str) -> &str {
-    /// Maximum length of the result in characters.
+    /// Maximum length of the shortened reason in characters.
     const LENGTH: usize = 40;
     let reason = reason.split([':', '(', ',', ';']).next().unwrap_or_default().trim_end();
     reason.char_indices().nth(LENGTH).map_or(reason, |(end, _)| reason[..end].trim_end())

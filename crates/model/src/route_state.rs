@@ -56,8 +56,8 @@ impl fmt::Display for TableId {
     }
 }
 
-/// Origin of a route (`RTPROT_*`). The text form is that of `ip route`: a word for common origins, a number
-/// for others.
+/// Origin of a route (`RTPROT_*`). In text, a common origin is a word and any other origin is a
+/// number, like in the output of `ip route`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct RouteProtocol(pub u8);
 
@@ -194,7 +194,8 @@ impl Listed for RouteEntry {
 }
 
 impl RouteEntry {
-    /// Returns the prefix, and the condition that packets must meet in addition.
+    /// Returns the destination prefix of the route, and the additional condition for packets if
+    /// there is one.
     pub fn destination(&self) -> String {
         match &self.only {
             Some(only) => format!("{} {only}", self.prefix),

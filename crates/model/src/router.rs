@@ -180,8 +180,8 @@ impl RouterPort {
         }
     }
 
-    /// Returns whether a port of this kind has no kernel device, so that the daemon creates a TAP device (mirror
-    /// interface) for it.
+    /// Returns whether a port of this kind has no kernel device. The daemon creates a TAP device
+    /// (mirror interface) for such a port.
     pub fn is_mirrored(kind: &PortKind) -> bool {
         kind.xdp().is_none()
     }

@@ -75,7 +75,8 @@ impl Listed for RouterState {
 }
 
 impl RouterState {
-    /// Formats the state as one line for each of its parts.
+    /// Formats the state of the router as text, with one line for each part, such as routes or
+    /// neighbours.
     fn paragraph(&self) -> String {
         let namespace = self.namespace.as_deref().unwrap_or("the daemon's namespace");
         let step = if self.in_step { "in step with the kernel" } else { "behind the kernel" };
@@ -131,7 +132,7 @@ pub struct FpmState {
     pub refused: u64,
     /// Number of routes that were removed because zebra did not announce them again after it had connected again.
     pub swept: u64,
-    /// Number of messages to zebra that report whether a route was installed in the router.
+    /// Number of messages by which the router told zebra whether a route was installed.
     pub answers: u64,
     /// Reason for the end of the last FPM session.
     #[serde(default, skip_serializing_if = "Option::is_none")]

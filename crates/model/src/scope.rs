@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// The client may read state and counters. It sees no packets, and changes nothing.
+    /// The client may read state and counters. The client can neither read packets nor change
+    /// anything.
     Read,
-    /// The client may change the configuration, read packets, and restart the daemon with its own program. It cannot
-    /// name files.
+    /// The client may change the configuration, read packets, and restart the daemon with the
+    /// daemon's current program. The client cannot name files.
     #[default]
     Configure,
     /// The client may name files, load BPF programs, and start another program. This scope is as powerful as root on

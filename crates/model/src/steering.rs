@@ -207,7 +207,7 @@ impl Listed for SteeringState {
 }
 
 impl SteeringState {
-    /// Formats a table of the targets, with the buckets and the packets of each.
+    /// Formats a table with the number of buckets and the number of packets of each target.
     fn targets(&self) -> String {
         let shares = self.buckets.iter().map(|share| share.to);
         let mut targets: Vec<SteeringTarget> = self.sent.iter().map(|sent| sent.to).collect();
@@ -261,7 +261,8 @@ pub struct SteeringSent {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SteeringEntry {
-    /// VLAN of the packets, 1 to 4094, which have exactly one tag. Absent: the packets are untagged.
+    /// VLAN of the packets, 1 to 4094. The packets have exactly one VLAN tag. Absent: the packets
+    /// are untagged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// Source IP address of the packets.

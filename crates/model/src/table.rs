@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 
-/// A state value that `trivium show` lists. The value owns the text of its list, which is a table in most cases.
+/// A type of state value that `trivium show` lists. The type formats the list of its values, in
+/// most cases as a table.
 pub trait Listed: Sized {
     /// Returns the text of a list, with a line break at the end of each line.
     fn text(all: &[Self]) -> String;
@@ -147,7 +148,8 @@ pub fn by_number(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// Returns the decimal digits at the beginning of a text, which may be none.
+/// Returns the decimal digits at the beginning of a text. The result is empty if the text does not
+/// begin with a digit.
 fn digits(text: &str) -> &str {
     &text[..text.bytes().take_while(u8::is_ascii_digit).count()]
 }

@@ -26,7 +26,8 @@ const ADDRESS_LIMIT: usize = 256;
 pub(crate) struct Findings {
     pub problems: Vec<(Place, Problem)>,
     pub places: BTreeMap<String, usize>,
-    /// Keys in an old spelling for which a warning was already added. The flag is true for a key of the top level.
+    /// Old spellings of keys for which a warning was already added. The flag is true for a key of
+    /// the top level.
     pub old_keys: BTreeSet<(bool, &'static str)>,
 }
 
@@ -49,7 +50,8 @@ pub(crate) struct Fields<'n> {
     pub place: Place,
     table: &'n Table,
     known: Vec<&'static str>,
-    /// Keys of the table that are written in an old spelling: the old and the new spelling.
+    /// Keys of the table that are written in an old spelling, as pairs of the old and the new
+    /// spelling.
     renamed: Vec<(&'static str, &'static str)>,
 }
 
@@ -151,7 +153,8 @@ impl<'n> Fields<'n> {
         self.entry(key).map_or(self.place, |entry| entry.place)
     }
 
-    /// Returns the entry of a key, whatever the type of the value. Returns `None` if the key is absent.
+    /// Returns the entry of a key. The value of the entry may have any type. Returns `None` if the
+    /// key is absent.
     pub fn get(&mut self, key: &'static str, findings: &mut Findings) -> Option<&'n Entry> {
         self.known.push(key);
         let entry = self.entry(key)?;

@@ -24,8 +24,8 @@ const ACTIONS: &[&str] = &["drop", "pass", "count", "sample", "limit", "syncooki
 const USUAL_SYNS: u32 = 1000;
 /// Default number of seconds for which SYNs of a verified client are passed without a cookie.
 const USUAL_MEMORY: u32 = 300;
-/// Fields of a rule that require `action = "syncookie"`. For each field, the required mode or scheme is given, or
-/// `None` if there is no further requirement.
+/// Fields of a rule that require `action = "syncookie"`. The second value is the mode or scheme
+/// that the field also requires. `None`: the field is valid with every mode and scheme.
 const COOKIE_KEYS: [(&str, Option<&str>); 7] = [
     ("scheme", None),
     ("mode", None),

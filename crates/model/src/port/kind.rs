@@ -50,15 +50,15 @@ pub enum PortKind {
     Null,
 }
 
-/// How the ports of a kind are read from a configuration.
+/// Describes how the ports of one kind are read from a configuration.
 pub(crate) struct KindEntry {
     /// Configuration word of the kind.
     pub name: &'static str,
-    /// Keys of `[port.NAME]` that only some kinds have, and this kind has.
+    /// Keys of `[port.NAME]` that are valid for this kind, but not for all kinds.
     pub keys: &'static [&'static [&'static str]],
     /// Whether the ports receive packets, and can therefore have a filter.
     pub receives: bool,
-    /// Reads the settings.
+    /// Function that reads the settings of a port of this kind.
     pub read: fn(&PortName, &mut Fields<'_>, &mut Findings) -> Option<PortKind>,
 }
 
@@ -134,7 +134,8 @@ impl PortKind {
         }
     }
 
-    /// Returns the settings as the checks and comparisons of configurations see them.
+    /// Returns the settings of the kind through the interface that checks and comparisons of
+    /// configurations use.
     pub(crate) fn settings(&self) -> &dyn KindSettings {
         self.name_and_settings().1
     }
@@ -150,7 +151,8 @@ impl PortKind {
         self.settings().device()
     }
 
-    /// Returns the other device of a pair of devices, and its namespace. Returns `None` for kinds that have no pair.
+    /// Returns the far device of a veth pair, and the device's namespace. Returns `None` for kinds
+    /// of ports without a pair of devices.
     pub fn far_device(&self) -> Option<DeviceInNamespace<'_>> {
         self.settings().far_device()
     }

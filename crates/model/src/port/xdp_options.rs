@@ -28,7 +28,8 @@ pub struct XdpOptions {
     /// the hook of any other port passes packets to the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when_down: Option<WhenDown>,
-    /// Whether the daemon completes checksums of received packets that the sender left to its network device.
+    /// Whether the daemon completes the checksums of received packets if the sender left this
+    /// computation to its network device.
     pub complete_checksums: Checksums,
     /// Source of the routes by which the hook forwards packets. `None`: the hook does not route.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,11 +134,13 @@ pub enum WhenDown {
     Pass,
 }
 
-/// Whether the daemon completes checksums of received packets that the sender left to its network device.
+/// Whether the daemon completes the checksums of received packets if the sender left this
+/// computation to its network device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Checksums {
-    /// Completes a checksum that covers only the pseudo-header, on devices that the daemon did not create.
+    /// Completes checksums that cover only the pseudo-header. Applies to devices that the daemon
+    /// did not create.
     Auto,
     /// Checks and completes checksums on every device.
     On,
@@ -146,7 +149,8 @@ pub enum Checksums {
 }
 
 impl XdpOptions {
-    /// Keys of `[port.NAME]` that are AF_XDP settings, except `queues`, which other kinds have as well.
+    /// Keys of `[port.NAME]` that are AF_XDP settings. The key `queues` is not included, because
+    /// other kinds of ports also have this key.
     pub(crate) const KEYS: [&str; 9] = [
         "mode",
         "zero_copy",
@@ -159,7 +163,7 @@ impl XdpOptions {
         "steering",
     ];
 
-    /// Returns whether a change of the setting with this key needs no new port.
+    /// Returns whether a change of the setting with this key is possible without a new port.
     pub(crate) fn changes_live(key: &str) -> bool {
         matches!(key, "complete_checksums" | "when_down" | "steering" | "routing")
     }

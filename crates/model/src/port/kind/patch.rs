@@ -9,8 +9,8 @@ use crate::{Cause, PortName};
 /// Settings of a patch port: one of two ports of the daemon that a virtual wire connects.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Patch {
-    /// Name of the patch port at the other side of the wire, whose peer is this port. While that port does
-    /// not exist, this port is down.
+    /// Name of the patch port at the other side of the wire. This port is down while the peer does
+    /// not exist.
     pub peer: PortName,
 }
 
@@ -26,8 +26,8 @@ impl Patch {
         Some(Patch { peer: fields.parsed("peer", bad, findings)? })
     }
 
-    /// Returns the reason why the port cannot be connected to its peer. A missing peer is not a problem,
-    /// because it can be added later.
+    /// Returns the reason why the port cannot be connected to its peer. A missing peer is not a
+    /// problem, because the peer can be added later.
     fn peer_cause(&self, port: &Surroundings<'_>) -> Option<Cause> {
         if self.peer == *port.name {
             return Some(Cause::PatchToItself);

@@ -18,7 +18,7 @@ pub struct DeviceAddresses<'a> {
     pub key: &'static str,
 }
 
-/// Another port of a configuration whose port is checked.
+/// A port other than the port whose settings are checked.
 pub struct OtherPort<'a> {
     /// Name of the port's kind.
     pub kind: &'static str,
@@ -38,14 +38,16 @@ pub struct Surroundings<'a> {
     pub other: &'a dyn Fn(&PortName) -> Option<OtherPort<'a>>,
 }
 
-/// Settings of a kind of ports. The defaults suit a kind that has no kernel device and names no files.
+/// Settings of a kind of ports. The default methods suit a kind that has no kernel device and names
+/// no files.
 pub trait KindSettings {
     /// Returns the kernel device of the port. Returns `None` if the port has no device.
     fn device(&self) -> Option<DeviceInNamespace<'_>> {
         None
     }
 
-    /// Returns the other device of a pair of devices, which the daemon creates and does not use.
+    /// Returns the far device of a pair of devices. The daemon creates the far device but does not
+    /// use it.
     fn far_device(&self) -> Option<DeviceInNamespace<'_>> {
         None
     }
@@ -75,13 +77,14 @@ pub trait KindSettings {
         Vec::new()
     }
 
-    /// Returns whether a packet must fit into one frame of the frame memory, which limits the MTU.
+    /// Returns whether each packet of the port must fit into one frame of the frame memory. This
+    /// requirement limits the MTU.
     fn is_limited_to_a_frame(&self) -> bool {
         false
     }
 
-    /// Returns whether a change of the setting with this key needs no new port. The settings are those after the
-    /// change.
+    /// Returns whether a change of the setting with this key is possible without a new port. `self`
+    /// contains the settings after the change.
     fn changes_live(&self, _key: &str) -> bool {
         false
     }
