@@ -13,19 +13,21 @@ use crate::target::{Address, Target};
 /// Maximum number of log lines per minute about peers that one listener refuses.
 const LINES: u32 = 10;
 
-/// Rule that determines the local users whose processes may connect to one `ptcp:` listener.
+/// Decides which local users may connect to one `ptcp:` listener, by the users of their processes.
 pub(crate) struct Admission {
     allowed: Vec<u32>,
-    /// Interface to the kernel for finding the user of the process at the peer's end of a connection. `None` before
-    /// the first peer connects, and while another thread uses the interface.
+    /// Interface to the kernel that finds the user of the process at the peer's end of a
+    /// connection. `None` before the first peer connects, and while another thread uses the
+    /// interface.
     users: Option<TcpUsers>,
-    /// Start of the current minute, and the number of log lines that refused peers have caused in this minute.
+    /// Start of the current minute, and the number of lines about refused peers that were logged in
+    /// this minute.
     lines: (Instant, u32),
 }
 
 impl Admission {
-    /// Returns the admission policy for a listener's target. Returns `None` if the target admits every peer (no
-    /// user list, no `ptcp:` address, or `allow_remote`).
+    /// Returns the admission rule for a target. Returns `None` if the target admits every peer: a
+    /// target that is not a `ptcp:` address, has no user list, or sets `allow_remote`.
     pub fn of(target: &Target) -> Option<Admission> {
         let allowed = target.users.clone()?;
         let asks = matches!(target.address, Address::ListenTcp(_)) && !target.allow_remote;
@@ -61,7 +63,8 @@ impl Admission {
         }
     }
 
-    /// Counts a log line that a refused peer causes. Returns false if the limit of the current minute is exceeded.
+    /// Counts one log line about a refused peer. Returns false if the limit for the current minute
+    /// is exceeded, so that the line must not be logged.
     pub fn may_log(&mut self) -> bool {
         let (since, lines) = &mut self.lines;
         if since.elapsed() >= Duration::from_secs(60) {

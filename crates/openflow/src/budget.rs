@@ -49,8 +49,8 @@ impl PacketOutBudget {
         Some(Reservation::new(self.session, [own, of_all]))
     }
 
-    /// Waits until the budget suffices for a packet-out, and reserves memory for it. `None` is never returned,
-    /// because the semaphores are never closed.
+    /// Waits until the budget suffices for a packet-out, and reserves memory for the packet-out.
+    /// Never returns `None`, because the semaphores are never closed.
     pub async fn reserve(&self, packet: &PacketOut) -> Option<Reservation> {
         let own = Arc::clone(&self.free).acquire_many_owned(cost(packet)).await.ok()?;
         let of_all = Arc::clone(&self.of_all).acquire_many_owned(cost(packet)).await.ok()?;
@@ -72,8 +72,8 @@ impl PacketOutBudget {
     }
 }
 
-/// Returns the number of octets of the budget that a packet-out uses. The minimum is chosen so that [`MESSAGES`]
-/// packet-outs of minimum size use up the budget.
+/// Returns the number of octets of the budget that a packet-out uses. Each packet-out uses at least
+/// `OCTETS / MESSAGES` octets, so that at most [`MESSAGES`] packet-outs fit into the budget.
 fn cost(packet: &PacketOut) -> u32 {
     u32::try_from(packet.memory()).unwrap_or(OCTETS).clamp(OCTETS / MESSAGES, OCTETS)
 }

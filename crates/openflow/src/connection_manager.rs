@@ -55,8 +55,9 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Creates a queued event for a session. `octets` counts the memory of the session's queued events. Returns
-    /// `None` if the event would exceed [`QUEUE_OCTETS`]. An event is always accepted if the queue is empty.
+    /// Creates a queued event for a session. `octets` counts the memory of the session's queued
+    /// events. Returns `None` if this memory would exceed [`QUEUE_OCTETS`]. An empty queue accepts
+    /// an event of any size.
     fn new(told: &Arc<SharedEvent>, octets: &Arc<AtomicUsize>) -> Option<Pending> {
         let fits = |held: usize| {
             let sum = held.checked_add(told.octets())?;
@@ -135,9 +136,10 @@ struct State {
     /// Number of state changes of the sessions so far. A state change occurs when a session starts or ends, or when a
     /// session starts or stops receiving table misses.
     changes: u64,
-    /// Number of the last state change of the sessions (see `changes`) that was reported to the bridge.
+    /// Number of the last state change (see `changes`) that was reported to the bridge.
     changes_told: u64,
-    /// Whether a thread is currently reporting the combined state to the bridge. At most one thread does so.
+    /// Whether a thread is currently reporting the combined state to the bridge. At most one thread
+    /// reports at a time.
     telling: bool,
 }
 
@@ -197,7 +199,8 @@ pub(crate) struct SessionSeat {
     behind: Arc<AtomicBool>,
 }
 
-/// Error: the generation ID in a role request is older than the generation ID of a previous request.
+/// Error for a role request whose generation ID is older than the generation ID of a previous
+/// request.
 #[derive(Debug)]
 pub(crate) struct Stale;
 
@@ -299,8 +302,9 @@ impl ConnectionManager {
         change
     }
 
-    /// Reports the combined state of the sessions to the bridge if it has changed. Returns true if the state
-    /// may have changed again meanwhile, and the caller must repeat the call.
+    /// Reports the combined state of the sessions to the bridge if the state has changed. Returns
+    /// true if the state may have changed again during the report. The caller must then repeat the
+    /// call.
     fn tell(&self) -> bool {
         let (told, now, changes) = {
             let mut state = self.state();
@@ -325,14 +329,14 @@ impl ConnectionManager {
         true
     }
 
-    /// Returns whether a slow change of the bridge ([`ConnectionManager::in_turn`]) may be in progress. A fast
-    /// change would then have to wait for the slow one.
+    /// Returns whether a slow change of the bridge ([`ConnectionManager::in_turn`]) may be in
+    /// progress. A fast change must wait until the slow change is complete.
     pub fn is_changing(&self) -> bool {
         self.changes.available_permits() == 0
     }
 
-    /// Waits for the permit to make a slow change of the bridge's flow tables. `None` is never returned, because the
-    /// semaphore is never closed.
+    /// Waits for the permit to make a slow change of the bridge's flow tables. Never returns
+    /// `None`, because the semaphore is never closed.
     pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.changes).acquire_owned().await.ok()
     }
@@ -343,9 +347,9 @@ impl ConnectionManager {
         Arc::clone(&self.changes).try_acquire_owned().ok()
     }
 
-    /// Runs `call` with the bridge on a blocking thread, so that waiting for a lock of the flow tables delays
-    /// no other session. At most one such call of a bridge runs at a time. Later calls wait without occupying a
-    /// thread.
+    /// Runs `call` with the bridge on a blocking thread. Waiting for a lock of the flow tables then
+    /// delays no other session. At most one such call runs for each bridge at a time. Further calls
+    /// wait without occupying a thread.
     pub async fn in_turn<T: Send + 'static>(
         &self,
         call: impl FnOnce(&dyn Datapath) -> T + Send + 'static,
@@ -363,8 +367,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Applies changes of flow entries, groups and meters: fast changes in the calling task, and slow ones on a
-    /// blocking thread, where they do not delay other sessions.
+    /// Applies changes of flow entries, groups and meters. Fast changes are applied in the calling
+    /// task. Slow changes are applied on a blocking thread, where they do not delay other sessions.
     pub async fn modify(&self, changes: Vec<Mod>, origin: Origin) -> Outcome {
         match self.datapath.modify_soon(changes, origin) {
             Ok(done) => done,
@@ -372,8 +376,9 @@ impl ConnectionManager {
         }
     }
 
-    /// Modifies the configuration of one flow table or of all flow tables: fast modifications in the calling task,
-    /// and slow ones on a blocking thread, where they do not delay other sessions.
+    /// Modifies the configuration of one flow table or of all flow tables. A fast modification is
+    /// made in the calling task. A slow modification is made on a blocking thread, where it does
+    /// not delay other sessions.
     pub async fn table_mod(&self, change: TableMod) -> Result<(), FlowError> {
         match self.datapath.table_mod_soon(&change) {
             Some(done) => done,
@@ -381,8 +386,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Distributes an event of the bridge to all interested sessions. Packet-in events may not use the last quarter of
-    /// a session's queue, which is left to other events.
+    /// Distributes an event of the bridge to all interested sessions. The last quarter of a
+    /// session's queue is reserved for events other than packet-ins.
     fn show(&self, told: SharedEvent) {
         let for_all = is_for_all(&told.event);
         let told = Arc::new(told);

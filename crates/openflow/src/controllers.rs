@@ -26,8 +26,8 @@ use crate::tls::{AcceptorError, Listening, TlsError};
 
 /// Maximum number of concurrent OpenFlow sessions of a listener.
 const SESSIONS: usize = 64;
-/// Maximum number of sessions of a listener that have been ended but still close their connection, in addition to
-/// `SESSIONS`.
+/// Maximum number of sessions of a listener that are ending but whose connections are not closed
+/// yet. These sessions do not count towards `SESSIONS`.
 const LEAVING: usize = 8;
 /// Timeout for establishing a connection to a controller, and for a TLS handshake.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -71,9 +71,9 @@ impl Controllers {
         Controllers { manager, events, running: HashMap::new(), sockets }
     }
 
-    /// Replaces the list of targets (controllers and listeners). Sessions of unchanged targets continue. Sessions of
-    /// removed targets end, and sessions of new targets start. Among targets with equal addresses, the last one is
-    /// used.
+    /// Replaces the list of targets (controllers and listeners). Sessions of unchanged targets
+    /// continue. Sessions of removed targets end, and sessions of new targets start. If several
+    /// targets have an equal address, the last of these targets is used.
     pub async fn set(&mut self, targets: Vec<Target>) {
         let wanted: HashMap<Address, Target> =
             targets.into_iter().map(|target| (target.address.clone(), target)).collect();
@@ -180,9 +180,9 @@ impl Own {
         }
     }
 
-    /// Connects to the controller and runs the OpenFlow session, again and again until the task is stopped. The
-    /// pause after a session or a failed attempt doubles up to `max_backoff`. The pause is reset after a session
-    /// that lasted at least `max_backoff`.
+    /// Connects to the controller and runs the OpenFlow session. Repeats both steps until the task
+    /// is stopped. The pause after a session or a failed attempt doubles up to `max_backoff`. A
+    /// session that lasts at least `max_backoff` resets the pause.
     async fn connect(mut self) {
         let mut pause = Duration::from_secs(1);
         loop {
@@ -221,8 +221,8 @@ impl Own {
         }
     }
 
-    /// Runs the OpenFlow session with a peer that has connected to a listener. Returns when the session has ended, with
-    /// the reason.
+    /// Runs the OpenFlow session with a peer that has connected to a listener. When the session has
+    /// ended, returns the reason for the end.
     async fn serve(&self, stream: Box<dyn Stream>, activity: Arc<Activity>) -> Ended {
         let mut stopped = self.stopped.clone();
         let stream = match self.target.address {
@@ -390,14 +390,14 @@ async fn accept_tls(
     Ok(Box::new(secured.await.map_err(|_| Ended::Shy(CONNECT))?.map_err(Ended::Secret)?))
 }
 
-/// Runs `work`, which reads files, on a thread of its own, because reading files may block.
+/// Runs `work`, which reads files, on a blocking thread, because reading files may block.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     Ok(tokio::task::spawn_blocking(work).await?)
 }
 
-/// Returns the address under which the connections from the host with `address` are counted, so that a host
-/// with several addresses counts once. All loopback addresses count as one host, and so do all IPv6 addresses
-/// of a /64 prefix.
+/// Returns the address under which connections from the host with `address` are counted. A host
+/// with several addresses counts once: all loopback addresses count as one host, and all IPv6
+/// addresses of a /64 prefix count as one host.
 fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         own if own.is_loopback() => Ipv4Addr::LOCALHOST.into(),
@@ -406,7 +406,7 @@ fn host(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A running session of a listener, as the listener knows it.
+/// State that a listener keeps about one of its running sessions.
 struct Slot {
     /// Host of the peer, as returned by [`host`]. `None` for a Unix socket.
     peer: Option<IpAddr>,
@@ -415,14 +415,15 @@ struct Slot {
 }
 
 impl Slot {
-    /// Ends the session. Nothing is done if the session has already ended.
+    /// Ends the session. The call has no effect if the session has already ended.
     fn end(&self) {
         let _ = self.stop.send(true);
     }
 }
 
-/// Returns the session to end when a listener has no free slot. Among the sessions of the hosts with the most sessions,
-/// it is the session whose last request is longest ago.
+/// Returns the session to end when a listener has no free slot. The candidates are the sessions of
+/// the hosts with the most sessions. The function selects the candidate that has sent no request
+/// for the longest time.
 fn longest_idle(slots: &HashMap<Id, Slot>) -> Option<&Slot> {
     let staying = || slots.values().filter(|slot| !*slot.stop.borrow());
     let mut by_peer: HashMap<Option<IpAddr>, usize> = HashMap::new();
@@ -458,8 +459,8 @@ impl Listener {
         }
     }
 
-    /// Accepts the next connection on the listener. For TCP, also returns the addresses of the peer and of the local
-    /// end.
+    /// Accepts the next connection on the listener. For TCP, the result includes the address of the
+    /// peer and the local address.
     async fn accept(&self) -> io::Result<(Box<dyn Stream>, Option<(SocketAddr, SocketAddr)>)> {
         Ok(match self {
             Listener::Tcp(listener) => {

@@ -14,16 +14,18 @@ use switch::flow::{
 pub use switch::flow::{Fragments, Miss};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-/// An iterator over batches of objects, for replies that list many objects. The bridge computes each batch when it
-/// is requested, within some milliseconds, and holds no lock between two batches. A batch may be empty.
+/// An iterator over batches of objects, for replies that list many objects. The bridge computes a
+/// batch within some milliseconds when the session requests the batch, and holds no lock between
+/// two batches. A batch may be empty.
 pub type Batches<T> = Box<dyn Iterator<Item = Vec<T>> + Send>;
 
 /// Result of applying a batch of changes of flow entries, groups and meters. The error contains the index of the first
 /// refused change, and the reason for the refusal.
 pub type Outcome = Result<(), (usize, FlowError)>;
 
-/// Minimum number of changes that the default [`Datapath::modify_soon`] does not apply in the task of a session,
-/// because they may take too long. A bridge can replace this estimate by a better one.
+/// Number of changes from which the default [`Datapath::modify_soon`] refuses to apply the changes
+/// in the task of a session, because they may take too long. A bridge can replace this estimate by
+/// a better one.
 const MANY: usize = 32;
 
 /// Future that completes when all changes before a barrier request have taken effect in the flow caches (see
@@ -143,7 +145,7 @@ pub struct TableConfig {
 }
 
 impl TableConfig {
-    /// Returns the configuration part of the state of a flow table.
+    /// Returns the configuration that is part of the state of a flow table.
     #[must_use]
     pub fn of(state: &TableState) -> TableConfig {
         TableConfig {
@@ -208,8 +210,8 @@ pub trait Datapath: Send + Sync + 'static {
     /// Returns all ports, including LOCAL, in ascending order of their numbers.
     fn ports(&self) -> Vec<PortDesc>;
 
-    /// Returns whether the bridge has the port with the OpenFlow number `port`. `None` stands for all ports, and
-    /// returns true.
+    /// Returns whether the bridge has the port with the OpenFlow number `port`. Returns true if
+    /// `port` is `None`, which stands for all ports.
     fn has_ports(&self, port: Option<u32>) -> bool {
         port.is_none_or(|number| self.ports().iter().any(|own| own.number == number))
     }
@@ -224,8 +226,8 @@ pub trait Datapath: Send + Sync + 'static {
     /// Returns [`PortModError`] if the modification is refused. Nothing is changed then.
     fn port_mod(&self, change: &PortMod) -> Result<(), PortModError>;
 
-    /// Returns the counters of queues. The arguments are the port number and the queue ID. `None` stands for all ports
-    /// or all queues.
+    /// Returns the counters of the queue with this port number and queue ID. `None` as port number
+    /// selects all ports, and `None` as queue ID selects all queues.
     fn queue_stats(&self, _port: Option<u32>, _queue: Option<u32>) -> Vec<QueueStats> {
         Vec::new()
     }
@@ -235,14 +237,15 @@ pub trait Datapath: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Applies all changes of flow entries, groups and meters, or none. Each packet is processed entirely by the
-    /// tables before the changes or entirely by the tables after them. All subscribers are notified of each change.
+    /// Applies all changes of flow entries, groups and meters, or none of them. Each packet is
+    /// processed either by the tables before the changes or by the tables after the changes. All
+    /// subscribers are notified of each change.
     ///
     /// # Errors
     /// Returns the index of the first refused change, and the reason. Nothing is changed then.
     fn modify(&self, changes: Vec<Mod>) -> Result<(), (usize, FlowError)>;
 
-    /// Like [`Datapath::modify`], for changes that a session has requested. The notifications
+    /// Applies changes like [`Datapath::modify`], on behalf of a session. The notifications
     /// ([`Event::Caused`]) name the session and its request.
     ///
     /// # Errors
@@ -251,8 +254,8 @@ pub trait Datapath: Send + Sync + 'static {
         self.modify(changes)
     }
 
-    /// Like [`Datapath::modify_for`], but only if the changes are fast enough to be applied in the task of a
-    /// session and need not wait for other changes.
+    /// Applies changes like [`Datapath::modify_for`], but only if the changes are fast enough for
+    /// the task of a session and need not wait for other changes.
     ///
     /// # Errors
     /// Returns the changes unapplied if they may be slow. The caller must then apply them on a thread where
@@ -261,8 +264,9 @@ pub trait Datapath: Send + Sync + 'static {
         if changes.len() < MANY { Ok(self.modify_for(changes, origin)) } else { Err(changes) }
     }
 
-    /// Like [`Datapath::modify_for`], for changes that include packet-outs ([`Mod::PacketOut`]). The bridge
-    /// releases `reservation`, the reserved memory of the packet-outs, when all packets have been sent.
+    /// Applies changes like [`Datapath::modify_for`], including packet-outs ([`Mod::PacketOut`]).
+    /// The bridge releases `reservation`, the reserved memory of the packet-outs, when all packets
+    /// have been sent.
     ///
     /// # Errors
     /// Returns the errors of [`Datapath::modify`]. No packet is sent then.
@@ -296,9 +300,10 @@ pub trait Datapath: Send + Sync + 'static {
     /// refused.
     fn table_mod(&self, change: &TableMod) -> Result<(), FlowError>;
 
-    /// Like [`Datapath::table_mod`], but only if the modification is fast enough to be made in the task of a
-    /// session and need not wait for other changes. Otherwise changes nothing and returns `None`. The caller must
-    /// then make the modification on a thread where it does not delay other sessions.
+    /// Modifies flow tables like [`Datapath::table_mod`], but only if the modification is fast
+    /// enough for the task of a session and need not wait for other changes. Otherwise, the
+    /// function changes nothing and returns `None`. The caller must then make the modification on a
+    /// thread where the modification does not delay other sessions.
     fn table_mod_soon(&self, change: &TableMod) -> Option<Result<(), FlowError>> {
         Some(self.table_mod(change))
     }
@@ -332,7 +337,7 @@ pub trait Datapath: Send + Sync + 'static {
     /// Returns [`FlowError`] if the packet-out is refused. No packet is sent then.
     fn packet_out(&self, packet: PacketOut, reservation: Reservation) -> Result<(), FlowError>;
 
-    /// Like [`Datapath::packet_out`], but only if the call need not wait.
+    /// Queues a packet-out like [`Datapath::packet_out`], but only if the call need not wait.
     ///
     /// # Errors
     /// Returns the unsent packet and its reservation if the call would have to wait. The caller must then
@@ -358,9 +363,10 @@ pub trait Datapath: Send + Sync + 'static {
     /// Subscribes to events of the bridge. See [`events`].
     fn subscribe(&self) -> Subscription;
 
-    /// Notifies the bridge whether controllers are connected. The argument is true when the first controller
-    /// has connected, and false when the last one has disconnected. The bridge's fail mode depends on this.
-    /// Clients that connect to listeners, such as `ovs-ofctl`, do not count as controllers.
+    /// Notifies the bridge whether controllers are connected. The argument is true when the first
+    /// controller has connected, and false when the last controller has disconnected. The argument
+    /// determines whether the bridge's fail mode applies. Clients that connect to listeners, such
+    /// as `ovs-ofctl`, do not count as controllers.
     fn controllers_connected(&self, connected: bool);
 
     /// Notifies the bridge whether any session receives table misses (packets that match no flow entry). The argument
@@ -375,7 +381,8 @@ pub trait Datapath: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Reservation {
     session: u64,
-    /// Permits of the two semaphores that count free memory: that of the session, and that of the bridge.
+    /// Permits of the semaphores that count free memory: one permit of the session's semaphore, and
+    /// one of the bridge's semaphore.
     _permits: [OwnedSemaphorePermit; 2],
 }
 
@@ -407,15 +414,16 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 pub struct SharedEvent {
     /// Event that the sessions process.
     pub event: Event,
-    /// Whether this event continues the previous one: both report events that one request has caused.
+    /// Whether this event continues the previous event, because one request has caused both events.
     pub continues: bool,
     /// Memory in octets that the event uses, as counted in [`HELD`].
     octets: usize,
 }
 
 impl SharedEvent {
-    /// Creates a shared event, or returns the event unchanged if it would exceed the memory limit of the process.
-    /// Packet-in events may use only half of the memory, so that the rest is left to other events.
+    /// Creates a shared event. Returns the event unchanged as an error if the memory limit of the
+    /// process would be exceeded. Packet-in events may use only half of the memory, so that the
+    /// rest is left to other events.
     #[allow(clippy::result_large_err, reason = "an event that does not fit is handed back as it is")]
     fn new(event: Event, continues: bool) -> Result<SharedEvent, Event> {
         let octets = event.memory();
@@ -450,7 +458,7 @@ impl Drop for SharedEvent {
 pub struct EventSender {
     to: mpsc::Sender<SharedEvent>,
     lost: Arc<AtomicU64>,
-    /// Number of dropped events about flow entries that the receiver does not know of yet.
+    /// Number of dropped events about flow entries of which the receiver has not been informed yet.
     missed: Arc<AtomicU64>,
     monitored: Arc<AtomicUsize>,
 }
@@ -487,7 +495,8 @@ pub fn events(capacity: usize) -> (EventSender, Subscription) {
     events_for(capacity, Interest::default())
 }
 
-/// Like [`events`], but counts the sessions of several queues in the shared `interest`.
+/// Creates a queue like [`events`], but counts the interested sessions in `interest`, which several
+/// queues can share.
 #[must_use]
 pub fn events_for(capacity: usize, interest: Interest) -> (EventSender, Subscription) {
     let (to, events) = mpsc::channel(capacity.max(4));
@@ -528,8 +537,8 @@ impl EventSender {
         !self.is_closed()
     }
 
-    /// Queues several events like [`EventSender::send`]. Events about flow entries that no request has caused are
-    /// combined into one event.
+    /// Queues several events like [`EventSender::send`]. Events about flow entries that were not
+    /// caused by a request are combined into one event.
     pub fn send_all(&self, events: Vec<Event>) -> bool {
         let mut together = Vec::new();
         for event in events {
@@ -613,8 +622,8 @@ impl EventSender {
     }
 }
 
-/// Returns whether an event is about flow entries: whether it reports changes of them, or that such reports were
-/// dropped.
+/// Returns whether an event is about flow entries: the event reports either changes of flow
+/// entries, or that such reports were dropped.
 pub(crate) fn is_about_rules(event: &Event) -> bool {
     match event {
         Event::Added(..) | Event::Modified(..) | Event::Removed(..) | Event::Caused(..) | Event::Lost(_) => {

@@ -1,5 +1,5 @@
-//! Code that the fuzz target and the property tests share. An OpenFlow message is decoded with all decoders of a
-//! session. Decoded values are encoded and decoded again.
+//! Code that the fuzz target and the property tests share. All decoders of a session decode an
+//! OpenFlow message. The decoded values are then encoded and decoded again.
 
 use switch::flow::{ALL_TABLES, FlowMod, GroupMod, Match, MeterMod};
 
@@ -66,8 +66,8 @@ pub fn message(octets: &[u8]) {
     }
 }
 
-/// Encodes a flow-mod and decodes the result. If a version can express a change in several forms, the first encoding
-/// selects one form, and later encodings must keep this form.
+/// Encodes a flow-mod and decodes the result. If a version has several forms for a flow-mod, the
+/// first encoding selects a form, and later encodings must use the selected form.
 fn flow_again(version: Version, change: &FlowMod) {
     let again = |change: &FlowMod| {
         let mut out = Vec::new();

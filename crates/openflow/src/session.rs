@@ -38,7 +38,7 @@ use crate::wire::{HEADER, Header, Put, Version, begin, finish};
 
 /// Maximum number of octets that one read from the connection returns.
 const READ: usize = 64 * 1024;
-/// Length in octets of the buffered replies at which a session sends them to its peer.
+/// Size in octets of the buffered replies from which a session sends the replies to its peer.
 const GATHER: usize = 256 * 1024;
 /// Time limit for the negotiation of the OpenFlow version.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -48,36 +48,39 @@ const TURN: Duration = Duration::from_millis(1);
 /// Maximum work of one turn, after which the session yields to other tasks. An event counts as 1 plus the number of
 /// the session's flow monitors.
 const TURN_WORK: usize = 4096;
-/// Number of notices (such as bridge events) that a session processes before it checks for requests of its peer.
+/// Number of notices (such as bridge events) that a session processes before the session checks for
+/// requests of its peer.
 const NOTICES: usize = 256;
 /// Time for which queued packet-outs are still processed after the peer of a session has closed the connection.
 /// Packet-outs that are still queued after this time are dropped.
 const LINGER: Duration = Duration::from_secs(1);
-/// Minimum rate in octets per second at which a peer must read a reply. The time limit for a reply is the time at
-/// this rate plus a fixed time.
+/// Minimum rate in octets per second at which a peer must read a reply. The time limit for a reply
+/// is a fixed time plus the duration of the reply at this rate.
 const LEAST_RATE: u32 = 256 * 1024;
-/// Time for which a request may be processed before echo requests that arrived later are answered first.
+/// Delay after which echo requests are answered while the session still processes an earlier
+/// request.
 const ECHO_DELAY: Duration = Duration::from_millis(250);
-/// Limit in octets of received, unprocessed data. While a session processes a request, it continues to read only up to
-/// this limit. Echo requests beyond it are answered after the request.
+/// Maximum amount of received, unprocessed data in octets. While a session processes a request, the
+/// session reads further data only up to this amount. Echo requests in later data are answered
+/// after the request.
 const READ_AHEAD: usize = 256 * 1024;
 
 /// Settings of an OpenFlow session, from the configuration of its controller or listener.
 pub(crate) struct Options {
-    /// Whether the bridge has connected to the peer, which is then a controller. Otherwise the peer is a
+    /// Whether the peer is a controller to which the bridge has connected. False if the peer is a
     /// client that has connected to a listener.
     pub controller: bool,
     pub inactivity_probe: Option<Duration>,
     pub rate_limit: Option<(u32, u32)>,
     pub asynchronous: bool,
     pub versions: Vec<Version>,
-    /// Fixed part of the time limit for the peer to read a reply. The time that the reply takes at [`LEAST_RATE`]
-    /// is added.
+    /// Fixed part of the time limit for the peer to read a reply. The duration of the reply at
+    /// [`LEAST_RATE`] is added.
     pub patience: Duration,
     /// Maximum time between two messages about a bundle. After this time, the bundle is discarded.
     pub bundle_timeout: Duration,
-    /// Time of the peer's last request, updated by each request. A listener with too many sessions ends an idle
-    /// one.
+    /// Time of the peer's last request. Each request updates the time. A listener with too many
+    /// sessions ends a session that has been idle for a long time.
     pub activity: Arc<Activity>,
 }
 
@@ -166,7 +169,7 @@ impl From<Ended> for Refused {
     }
 }
 
-/// Time and work since the session last yielded to other tasks (a turn).
+/// Processing time and work of a session since the session last yielded to other tasks (a turn).
 struct Turn {
     began: Instant,
     work: usize,
@@ -189,7 +192,8 @@ impl Turn {
     }
 }
 
-/// Receiving half of an OpenFlow session's connection, with the data received but not processed so far.
+/// Receiving half of an OpenFlow session's connection, with received data that the session has not
+/// processed yet.
 struct Incoming<S> {
     from: ReadHalf<S>,
     data: Vec<u8>,
@@ -198,7 +202,8 @@ struct Incoming<S> {
 }
 
 impl<S: AsyncRead> Incoming<S> {
-    /// Returns the next OpenFlow message, or `None` if it has not been received completely.
+    /// Returns the next OpenFlow message. Returns `None` if the message has not been received
+    /// completely.
     fn message(&mut self) -> Result<Option<Vec<u8>>, Ended> {
         let rest = &self.data[self.used..];
         let Some(head) = Header::read(rest) else { return Ok(None) };
@@ -232,7 +237,8 @@ impl<S: AsyncRead> Incoming<S> {
         taken
     }
 
-    /// Waits until further data have been received from the peer. No data are lost if the future is dropped before.
+    /// Waits until further data have been received from the peer. No data are lost if the caller
+    /// drops the future before it completes.
     async fn more(&mut self) -> Result<(), Ended> {
         self.data.drain(..self.used);
         self.used = 0;
@@ -255,13 +261,15 @@ fn put_echo_reply(out: &mut Vec<u8>, version: Version, xid: u32, data: &[u8]) {
 /// Sending half of an OpenFlow session's connection.
 struct Outgoing<S> {
     to: WriteHalf<S>,
-    /// Echo replies that are sent before the replies to earlier requests. The first reply may have been sent in
-    /// part. Therefore these replies must be sent before other messages.
+    /// Echo replies that are sent before the replies to earlier requests. Part of the first echo
+    /// reply may already have been sent. The session must therefore send these replies before any
+    /// other message.
     echoes: Vec<u8>,
 }
 
 impl<S: AsyncWrite> Outgoing<S> {
-    /// Sends the pending echo replies. No reply is lost if the future is dropped before it completes.
+    /// Sends the pending echo replies. No reply is lost if the caller drops the future before it
+    /// completes.
     async fn send_echoes(&mut self) -> io::Result<()> {
         while !self.echoes.is_empty() {
             match self.to.write(&self.echoes).await? {
@@ -294,8 +302,9 @@ struct Echoes<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite> Echoes<S> {
-    /// Waits for [`ECHO_DELAY`], and then answers the echo requests of the peer. Other messages are kept for
-    /// the session. The function never returns, because the session itself detects the end of the connection.
+    /// Waits for [`ECHO_DELAY`], and then answers the echo requests of the peer. The session keeps
+    /// other messages and processes them later. The function never returns, because the session
+    /// itself detects the end of the connection.
     async fn answer(&self, incoming: &mut Incoming<S>) -> std::convert::Infallible {
         tokio::time::sleep(ECHO_DELAY).await;
         loop {
@@ -320,8 +329,8 @@ impl<S: AsyncRead + AsyncWrite> Echoes<S> {
     }
 }
 
-/// Whether this session itself requested a change of flow entries that is reported to its flow monitors. Such a
-/// change may be reported in abbreviated form.
+/// Cause of a change of flow entries that the session's flow monitors report. A change that this
+/// session has requested may be reported in abbreviated form.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Own {
     /// The change was caused by another session, or by no session.
@@ -355,22 +364,23 @@ pub(crate) struct Session<S> {
     packet_outs: PacketOutBudget,
     bundles: Bundles,
     monitors: Vec<Monitor>,
-    /// Whether this session requested the changes of the last event. The value also applies to further parts of
-    /// that event, so that one abbreviated update covers all parts.
+    /// Cause of the changes in the last event. The value also applies to the remaining parts of
+    /// this event, so that one abbreviated update covers all parts.
     own: Own,
     /// Whether an update for the session's flow monitors was dropped. The session then ends.
     is_behind: bool,
-    /// Table features request that has been received only partly, with its transaction ID. `None` if there is
-    /// none.
+    /// Table features request of which only some parts have been received, with its transaction ID.
+    /// `None` if no such request is pending.
     described: Option<(u32, Vec<TableMod>)>,
 }
 
-/// Waits for the signal that stops the session. Also returns if the sender of the signal was dropped.
+/// Waits for the signal that stops the session. The function also returns if the sender of the
+/// signal is dropped.
 pub(crate) async fn until(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// Runs an OpenFlow session on a connection until the session has ended. Returns the reason why it ended.
+/// Runs an OpenFlow session on a connection until the session ends. Returns the reason for the end.
 pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: S,
     manager: &Arc<ConnectionManager>,
@@ -584,8 +594,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    /// Sends the buffered replies. Ends the session with an error if the peer does not read them in time (see
-    /// `credit`).
+    /// Sends the buffered replies. Ends the session with an error if the peer does not read the
+    /// replies in time (see `credit`).
     async fn flush(&mut self) -> Result<(), Ended> {
         // An echo reply may have been sent in part. If another task holds the lock, it may wait for a peer
         // that does not read. Then, the time limit applies also to the lock.

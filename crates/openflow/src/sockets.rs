@@ -75,8 +75,8 @@ impl Sockets {
         Sockets { given: Mutex::new(sockets.into_iter().collect()), ..Sockets::default() }
     }
 
-    /// Takes the predecessor's socket with this path out of the set. Returns `None` if there is no such socket, or if
-    /// the socket was already taken.
+    /// Removes the predecessor's socket with this path from the set and returns the socket. Returns
+    /// `None` if the set does not contain such a socket.
     #[must_use]
     pub fn take(&self, path: &Path) -> Option<UnixListener> {
         locked(&self.given).remove(path)
@@ -117,8 +117,8 @@ impl Sockets {
         open.iter().map(|(path, socket)| Ok((path.clone(), socket.as_fd().try_clone_to_owned()?))).collect()
     }
 
-    /// Stops accepting connections. New clients then wait for the successor process. Blocks until all existing sessions
-    /// have ended, or until `patience` has passed.
+    /// Stops accepting connections, so that new clients wait for the successor process. Blocks
+    /// until all existing sessions have ended, or until `patience` has passed.
     pub fn hold(&self, patience: Duration) {
         self.held.send_replace(true);
         let start = Instant::now();
@@ -136,7 +136,8 @@ impl Sockets {
         self.held.send_replace(false);
     }
 
-    /// Marks all sockets as taken over by a successor process. Their files are then kept when this process ends.
+    /// Records that a successor process has taken over all sockets. The files of the sockets then
+    /// remain when this process ends.
     pub fn leave(&self) {
         self.left.store(true, Ordering::Release);
     }
@@ -157,7 +158,8 @@ impl Sockets {
     }
 }
 
-/// Counted OpenFlow session. [`Sockets::hold`] waits until all these values have been dropped.
+/// An OpenFlow session that is counted. [`Sockets::hold`] waits until all values of this type have
+/// been dropped.
 #[derive(Debug)]
 pub struct Session(Arc<Sockets>);
 

@@ -98,7 +98,8 @@ fn socket(text: &str) -> Option<SocketAddr> {
     text.parse().ok()
 }
 
-/// Parses `[PORT][:IP]`. `unsaid` is the default for a missing IP address.
+/// Parses `[PORT][:IP]`. `unsaid` is the IP address that is used if the text contains no IP
+/// address.
 fn passive(text: &str, unsaid: Ipv4Addr) -> Option<SocketAddr> {
     let (port, ip) = text.split_once(':').unwrap_or((text, ""));
     let port = if port.is_empty() { PORT } else { port.parse().ok()? };
@@ -129,9 +130,9 @@ impl std::fmt::Display for Address {
 pub struct Target {
     /// Address of the controller or listener.
     pub address: Address,
-    /// Time without messages from the peer after which the bridge sends an echo request to the peer. If no message
-    /// arrives for the same time again, the bridge ends the session. This also applies to peers that connect to
-    /// listeners. `None` disables these probes.
+    /// Time without messages from the peer after which the bridge sends an echo request to the
+    /// peer. If no message arrives within this time after the echo request, the bridge ends the
+    /// session. Peers that connect to listeners are also probed. `None` disables these probes.
     pub inactivity_probe: Option<Duration>,
     /// Maximum pause between two attempts to connect. The initial pause is one second.
     pub max_backoff: Duration,
@@ -161,10 +162,11 @@ pub struct Target {
 }
 
 impl Target {
-    /// Creates a target with the defaults of Open vSwitch: probes after 5 s without messages, a maximum pause
-    /// of 8 s between connection attempts, no rate limit, all versions, and a timeout of 10 s for bundles.
-    /// Peers of listeners are probed, too. Replies must be read within 30 s. Listeners without TLS use
-    /// loopback addresses only, and admit only root and the daemon's own user.
+    /// Creates a target with the defaults of Open vSwitch: probes after 5 s without messages, a
+    /// maximum pause of 8 s between connection attempts, no rate limit, all versions, and a timeout
+    /// of 10 s for bundles. Peers of listeners are also probed. A peer must read a reply within 30
+    /// s. Listeners without TLS use loopback addresses only, and admit only root and the daemon's
+    /// own user.
     #[must_use]
     pub fn new(address: Address) -> Target {
         Target {

@@ -11,8 +11,8 @@ use crate::connection_manager::Role;
 use crate::target::Address;
 use crate::wire::Version;
 
-/// Maximum number of concurrent dumps (replies that list many objects) for one listener or one controller, beyond
-/// those guaranteed to the bridge.
+/// Maximum number of concurrent dumps (replies that list many objects) for one listener or one
+/// controller. Dumps that are guaranteed to the bridge are not included.
 const OWN_DUMPS: usize = 4;
 
 /// Connection status of a target (a controller or a listener).

@@ -1,7 +1,7 @@
-//! TLS between a bridge and its controllers or clients (OpenFlow 1.5.1 section 6.3.7), like in Open vSwitch.
-//! Each side presents a certificate, and the other side verifies the certificate against its CA certificate.
-//! The subject of a certificate is ignored, because controllers are identified by numeric addresses.
-//! Therefore, the CA should be used for this purpose only.
+//! TLS between a bridge and its controllers or clients (OpenFlow 1.5.1 section 6.3.7), like in Open
+//! vSwitch. Each side presents a certificate, and the other side verifies this certificate against
+//! a CA certificate. The subject of a certificate is ignored, because controllers are identified by
+//! numeric addresses. Therefore, a CA should issue certificates only for this purpose.
 //!
 //! Files that are replaced take effect with the next connection. A listener reads its files again when they
 //! have changed (`Listening`). For outgoing connections, the files are read for each connection.
@@ -49,7 +49,7 @@ pub enum TlsError {
     File {
         /// Path of the file that cannot be read.
         path: PathBuf,
-        /// Content that the file should have, such as a private key, as text for the error message.
+        /// Expected content of the file, such as a private key, as text for the error message.
         what: &'static str,
         /// Error that reading the file has returned.
         source: pem::Error,
@@ -59,7 +59,7 @@ pub enum TlsError {
     Empty {
         /// Path of the file without a certificate.
         path: PathBuf,
-        /// Content that the file should have, as text for the error message.
+        /// Expected content of the file as text for the error message.
         what: &'static str,
     },
     /// The certificate does not belong to the key, or the type of one of them is not supported.
@@ -106,7 +106,8 @@ impl std::fmt::Debug for Made {
 }
 
 impl Listening {
-    /// Waits until the listener may start the next handshake, and returns the TLS acceptor for it.
+    /// Waits until the listener may start the next handshake, and returns the TLS acceptor for this
+    /// handshake.
     pub async fn acceptor(&self, tls: &Tls) -> Result<TlsAcceptor, AcceptorError> {
         let mut made = Arc::clone(&self.0).lock_owned().await;
         let tls = tls.clone();

@@ -75,9 +75,9 @@ impl Version {
         }
     }
 
-    /// Returns whether controllers that use this version receive packets that match no flow entry, unless the table
-    /// is configured otherwise (OFPTC_TABLE_MISS_DEFAULT of Open vSwitch). Since OpenFlow 1.3, such packets are
-    /// dropped by default.
+    /// Returns whether packets that match no flow entry are sent to controllers of this version,
+    /// unless the table is configured otherwise (OFPTC_TABLE_MISS_DEFAULT of Open vSwitch). Since
+    /// OpenFlow 1.3, such packets are dropped by default.
     #[must_use]
     pub const fn sends_table_miss_to_controller(self) -> bool {
         self.number() < Version::V13.number()
@@ -131,7 +131,8 @@ pub trait Put {
     fn zeros(&mut self, octets: usize);
     /// Appends zeros until the number of octets since the offset `start` is a multiple of eight.
     fn align(&mut self, start: usize);
-    /// Appends a text as a field of `octets` octets, filled with at least one zero. A text that is too long is cut.
+    /// Appends a text as a field of `octets` octets. The field is padded with zeros and ends with
+    /// at least one zero. A text that is too long is truncated.
     fn text(&mut self, text: &str, octets: usize);
     /// Stores the number of octets since the offset `start` in the 16-bit length field at the offset `start + at`.
     fn set_length(&mut self, start: usize, at: usize);
