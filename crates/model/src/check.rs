@@ -107,8 +107,8 @@ fn check_counts(config: &Config, problems: &mut Vec<Problem>) {
 
 /// Maximum number of packets that a worker processes together in one burst.
 const BURST: u64 = 256;
-/// Minimum number of frames for the fill ring of each AF_XDP queue, however many queues share the frame memory. An
-/// equal number of frames is reserved for transmission.
+/// Minimum number of frames for the fill ring of each AF_XDP queue, regardless of the number of
+/// queues that share the frame memory. An equal number of frames is reserved for transmission.
 pub const LEAST_FILL: u32 = 64;
 
 fn check_memory(config: &Config, runs: Option<u32>, problems: &mut Vec<Problem>) {

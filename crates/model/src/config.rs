@@ -108,8 +108,8 @@ pub struct Token {
 /// Settings of the workers: number, cores, and behaviour when no packets arrive.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Engine {
-    /// Indexes of the CPU cores on which one worker each runs, in the order of the worker numbers. Empty: one worker on
-    /// the last core.
+    /// Indexes of the CPU cores that run workers, one worker on each core, in the order of the
+    /// worker numbers. Empty: one worker on the last core.
     pub workers: Vec<u16>,
     /// Behaviour of a worker when no packets arrive.
     pub mode: EngineMode,

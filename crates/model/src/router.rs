@@ -70,9 +70,10 @@ impl RouterSettings {
     /// default (`icmp_msgs_per_sec`).
     pub const ERRORS: u32 = 1_000;
 
-    /// Returns the rate limit of a packet class in packets per second. For the class of ICMP errors, this is the rate
-    /// at which workers generate ICMP errors. For other classes, it limits the rate at which workers punt packets to
-    /// the kernel, and separately the rate at which hooks pass packets to the kernel.
+    /// Returns the rate limit of a packet class in packets per second. For the class of ICMP
+    /// errors, the limit applies to the rate at which workers generate ICMP errors. For other
+    /// classes, the limit applies to the rate at which workers punt packets to the kernel, and
+    /// separately to the rate at which hooks pass packets to the kernel.
     #[must_use]
     pub fn punts_of(&self, class: PuntClass) -> u32 {
         let default = if class == PuntClass::Errors { RouterSettings::ERRORS } else { self.punts };

@@ -46,8 +46,8 @@ pub struct RouterState {
     pub resyncs: u64,
     /// Duration of the last complete read of the kernel's state, in milliseconds.
     pub resync_ms: u64,
-    /// Number of the router's objects (such as routes) that were found to differ from those of the kernel and were
-    /// repaired.
+    /// Number of the router's objects (such as routes) that differed from the kernel's objects and
+    /// were repaired.
     pub drifted: u64,
     /// Number of routes that were refused because a table was full.
     pub refused: u64,
@@ -137,13 +137,13 @@ pub struct FpmState {
     /// Reason for the end of the last FPM session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
-    /// Reason why zebra cannot connect. Absent if it can.
+    /// Reason why zebra cannot connect. Absent if zebra can connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
 
 impl FpmState {
-    /// Formats the state as lines of the text of a router.
+    /// Formats the state of the FPM server as lines of the text that describes the router.
     fn lines(&self) -> String {
         let peer = self.peer.as_ref().map(|peer| format!(" from {peer}")).unwrap_or_default();
         let since = self.seconds.map(|seconds| format!(" for {seconds} s")).unwrap_or_default();
@@ -215,7 +215,7 @@ pub struct InterfaceState {
     pub port: String,
     /// Owner of the interface: the source that created it, such as `file` or `api`.
     pub owner: Owner,
-    /// VLAN of the interface. Absent: the interface is that of untagged packets.
+    /// VLAN of the interface. Absent: the interface carries untagged packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// Inner VLAN of a double-tagged interface. Absent if the packets of the interface have one tag or none.

@@ -1,5 +1,6 @@
-//! Configuration of a session's asynchronous messages, which the bridge sends without a request, such as
-//! packet-ins: the kinds and reasons that the session reports, and the rate limit of packet-in messages.
+//! Configuration of a session's asynchronous messages, such as packet-ins, which the bridge sends
+//! without a request. The configuration consists of the kinds and reasons of messages that the
+//! session reports, and the rate limit of packet-in messages.
 
 use tokio::time::Instant;
 
@@ -29,8 +30,9 @@ const PACKETS_14: u32 = 1 << OFPR_ACTION_SET | 1 << OFPR_GROUP | 1 << OFPR_PACKE
 /// Bit mask of the reasons of table status messages.
 pub(super) const TABLE_REASONS: u32 = 1 << ofptr::OFPTR_VACANCY_DOWN | 1 << ofptr::OFPTR_VACANCY_UP;
 
-/// Configuration of asynchronous messages. For each kind of message, two bit masks contain the reasons that are
-/// reported: the first one while the controller's role is master or equal, the second one while the role is slave.
+/// Configuration of asynchronous messages. Each kind of message has two bit masks of the reasons
+/// that are reported. The first mask applies while the controller's role is master or equal, and
+/// the second mask applies while the role is slave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Async(pub(super) [[u32; 2]; KINDS]);
 

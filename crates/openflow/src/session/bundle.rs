@@ -1,5 +1,5 @@
-//! Requests about bundles: changes that a controller collects and then applies together, or not at all
-//! (OpenFlow 1.4 and later, and the ONF extension for OpenFlow 1.3).
+//! Requests about bundles. A bundle is a set of changes that a controller collects and then applies
+//! together, or not at all (OpenFlow 1.4 and later, and the ONF extension for OpenFlow 1.3).
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ const SESSION_OCTETS: usize = 64 << 20;
 /// Memory in octets that a change in a bundle uses in addition to its message: the entry in the list of changes,
 /// and the overhead of the allocation.
 const CHANGE_OCTETS: usize = 48;
-/// Number of changes from which a bundle is committed on a blocking thread, because the commit would block the
-/// session's task for too long.
+/// Minimum number of changes for which a bundle is committed on a blocking thread. The commit of
+/// such a bundle would block the session's task for too long.
 const MANY: usize = 32;
-/// Permits for committing large bundles, shared by all bridges of the process. The number is limited because a
-/// commit decodes all changes of a bundle.
+/// Permits for committing large bundles, shared by all bridges of the process. The number of
+/// permits is small because a commit decodes all changes of a bundle.
 static COMMITS: Semaphore = Semaphore::const_new(2);
 
 /// Supported flags of bundles. Every bundle is applied atomically and in order, even if its flags do not request this.

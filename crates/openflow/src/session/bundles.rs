@@ -14,18 +14,18 @@ use crate::wire::error::Error;
 use crate::wire::ofp::msg;
 use crate::wire::{HEADER, Reader, Version, packet};
 
-/// Maximum memory in octets of the bundles of all sessions in the process. A bridge whose bundles use more memory
-/// than is still free under this limit cannot add changes. Therefore one bridge uses at most half, and other
-/// bridges can always add changes.
+/// Maximum memory in octets of the bundles of all sessions in the process. A bridge cannot add
+/// changes while its bundles use more memory than is free under this limit. Therefore one bridge
+/// uses at most half of the memory, and other bridges can always add changes.
 const PROCESS_OCTETS: usize = 256 << 20;
-/// Number of octets to keep of the message that opened a bundle. The error message that reports the bundle's timeout
-/// contains them.
+/// Maximum number of octets that are kept of the message that opened a bundle. The error message
+/// about the bundle's timeout contains these octets.
 const OPENED_OCTETS: usize = 64;
 
 /// Memory in octets that the bundles of all sessions in the process currently use.
 static HELD: AtomicUsize = AtomicUsize::new(0);
-/// An open or closed bundle of a session. Changes are kept as encoded messages, which use a tenth of the memory of
-/// decoded changes.
+/// An open or closed bundle of a session. The changes are stored as encoded messages, which use a
+/// tenth of the memory of decoded changes.
 pub(super) struct Bundle {
     pub flags: u16,
     pub closed: bool,
@@ -79,7 +79,7 @@ impl Bundle {
         self.of_bridge.fetch_sub(octets, Ordering::Relaxed);
     }
 
-    /// Marks the bundle as failed, so that it cannot be committed, and discards its changes.
+    /// Marks the bundle as failed and discards its changes. A failed bundle cannot be committed.
     pub fn breaks(&mut self) {
         self.broken = true;
         self.changes = Vec::new();
@@ -97,8 +97,8 @@ impl Bundle {
         self.changes.iter().enumerate().map(read).collect()
     }
 
-    /// Applies all changes of the bundle, or none. The error contains the index of the first refused change,
-    /// and the reason for the refusal.
+    /// Applies all changes of the bundle, or none of them. The error contains the index of the
+    /// first refused change, and the reason for the refusal.
     pub fn commit(
         &self,
         datapath: &dyn Datapath,
@@ -144,14 +144,15 @@ impl Drop for Bundle {
 pub(crate) struct Bundles(pub(super) HashMap<u32, Bundle>);
 
 impl Bundles {
-    /// Returns the time at which the first bundle times out: `patience` after its last message. Returns `None` if
-    /// there is no bundle.
+    /// Returns the time at which the first bundle times out. A bundle times out when `patience` has
+    /// passed since its last message. Returns `None` if there is no bundle.
     pub fn first_timeout(&self, patience: Duration) -> Option<Instant> {
         self.0.values().map(|bundle| bundle.used + patience).min()
     }
 
-    /// Removes bundles whose last message is at least `patience` ago. Returns, for each removed bundle, the
-    /// transaction ID and the first octets of the message that opened the bundle.
+    /// Removes the bundles for which no message was received during `patience`. For each removed
+    /// bundle, returns the transaction ID and the first octets of the message that opened the
+    /// bundle.
     pub fn expire(&mut self, patience: Duration) -> Vec<(u32, Box<[u8]>)> {
         if self.0.is_empty() {
             return Vec::new();

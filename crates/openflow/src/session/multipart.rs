@@ -1,4 +1,5 @@
-//! Requests for statistics and descriptions (OFPST, OFPMP). A reply consists of parts: messages of at most 64 KiB.
+//! Requests for statistics and descriptions (OFPST, OFPMP). A reply consists of one or more parts.
+//! A part is a message of at most 64 KiB.
 
 use std::cell::LazyCell;
 use std::collections::HashSet;
@@ -37,8 +38,9 @@ static DUMPS: Semaphore = Semaphore::const_new(16);
 enum Turn {
     /// Permit for one of the dumps (replies that list many objects) that are guaranteed to each bridge.
     Bridge(OwnedSemaphorePermit),
-    /// Permits for a dump (a reply that lists many objects) beyond those guaranteed to the bridge: one of the
-    /// controller or listener, and one of the process.
+    /// Permits for a dump (a reply that lists many objects) that is not one of the bridge's
+    /// guaranteed dumps. One permit comes from the controller or listener, and one from the
+    /// process.
     Shared(OwnedSemaphorePermit, SemaphorePermit<'static>),
 }
 
@@ -53,7 +55,7 @@ struct Kind {
     who: Option<(u32, u32)>,
 }
 
-/// A multipart reply that is being written. `start` is the offset of its current message.
+/// A multipart reply that is being written. `start` is the offset of the reply's current message.
 struct Parts {
     version: Version,
     xid: u32,
@@ -124,8 +126,8 @@ fn monitor_kind(version: Version) -> Kind {
     }
 }
 
-/// Ports and groups that the actions of a flow entry refer to. If the flow entry was modified, the ports of its
-/// previous actions are included.
+/// Ports and groups to which the actions of a flow entry refer. After a modification of the flow
+/// entry, the ports of its previous actions are included.
 pub(super) struct Named {
     ports: HashSet<u32>,
     groups: HashSet<u32>,
@@ -167,7 +169,7 @@ pub(super) fn within<F: FnOnce() -> Named>(
         && flow.matching.is_within(&filter.matching)
 }
 
-/// Runs a slow call on a blocking thread, where it does not delay other sessions.
+/// Runs a slow call on a blocking thread, where the call does not delay other sessions.
 pub(super) async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(call).await {
         Ok(done) => done,
@@ -273,8 +275,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Waits for the permit to make a dump. Each bridge has permits of its own, which sessions of other bridges
-    /// cannot take. Further dumps are limited for the whole process, and for each listener or controller.
+    /// Waits for the permit to make a dump (a reply that lists many objects). Some permits are
+    /// reserved for each bridge. The other permits are limited for the whole process, and for each
+    /// listener or controller.
     async fn turn(&mut self) -> Result<Option<Turn>, Ended> {
         let of_bridge = Arc::clone(&self.manager.dumps);
         if let Ok(permit) = Arc::clone(&of_bridge).try_acquire_owned() {
@@ -296,8 +299,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         })
     }
 
-    /// Writes a large number of entries into a multipart reply. Complete parts are sent while further entries are
-    /// computed.
+    /// Writes many entries into a multipart reply. Complete parts are sent while the bridge
+    /// computes further entries.
     async fn many<T: Send + 'static>(
         &mut self,
         xid: u32,

@@ -52,16 +52,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.seat.hear_misses(hears);
     }
 
-    /// Registers or unregisters the session for copies of other sessions' group and meter requests. A session receives
-    /// the copies if its configuration includes the copies for some role.
+    /// Registers or unregisters the session for copies of other sessions' group and meter requests.
+    /// A session receives such copies if its configuration includes them for at least one role.
     pub(super) fn follow_requests(&mut self) {
         let masks = self.wanted().0[REQUESTS];
         let hears = (self.options.controller || self.miss_send_len != 0) && masks != [0; 2];
         self.seat.hear_requests(hears);
     }
 
-    /// Processes a notice. An event of the notice counts as work of `turn`. When the turn ends, the session yields
-    /// to other sessions, even between the events of one request.
+    /// Processes a notice. If the notice is an event, its processing counts as work of `turn`. When
+    /// the turn ends, the session yields to other sessions, even between the events of one request.
     pub(super) async fn notice(&mut self, notice: Notice, turn: &mut Turn) {
         match notice {
             Notice::Demoted => {
@@ -191,9 +191,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         packet::put_in(&mut self.out, self.version, self.packet_form, packet, octets);
     }
 
-    /// Reports a change of a flow entry to the session's flow monitors. The changes of a request of this session
-    /// are reported together, by one abbreviated update with the request's transaction ID, unless a monitor
-    /// requests full updates.
+    /// Reports a change of a flow entry to the session's flow monitors. If a request of this
+    /// session caused several changes, one abbreviated update with the request's transaction ID
+    /// reports all of them, unless a monitor requests full updates.
     fn monitored(
         &mut self,
         update: Update,

@@ -22,7 +22,7 @@ use crate::wire::{
     port as wire_port, port_to_16, properties, table,
 };
 
-/// Checks that no octets remain in the body of a message.
+/// Checks that the body of a message is empty, and returns an error if it is not.
 fn none(body: Reader<'_>) -> Result<(), Error> {
     if body.is_empty() { Ok(()) } else { Err(Error::BadLength) }
 }
@@ -58,7 +58,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    /// Processes a request in OpenFlow 1.0 of a type that has another number in later versions.
+    /// Processes an OpenFlow 1.0 request whose message type has a different number in later
+    /// versions.
     async fn request_10(&mut self, head: Header, body: Reader<'_>) -> Answer {
         match head.kind {
             ofp10::OFPT_PORT_MOD => self.port_mod(body).await,
@@ -71,7 +72,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    /// Processes a request of a type that only OpenFlow 1.1 and later versions have.
+    /// Processes a request whose message type exists only in OpenFlow 1.1 and later versions.
     async fn request_11(&mut self, head: Header, body: Reader<'_>, message: &[u8]) -> Answer {
         match head.kind {
             msg::OFPT_GROUP_MOD | msg::OFPT_METER_MOD => self.change(head, body).await,
@@ -257,8 +258,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.send_packet(packet).await
     }
 
-    /// Queues a packet-out at the slow path. If the session's budget is used up, sends the pending replies
-    /// and waits for budget before the session reads its next message.
+    /// Queues a packet-out at the slow path. If the session's budget is used up, the function sends
+    /// the pending replies, and waits for free budget before the session reads its next message.
     async fn send_packet(&mut self, packet: PacketOut) -> Answer {
         let reservation = match self.packet_outs.try_reserve(&packet) {
             Some(reservation) => Some(reservation),
@@ -369,7 +370,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.manager.in_turn(|datapath| datapath.ports()).await
     }
 
-    /// Returns the queues of one port, or of all ports if `wanted` is `None`. A missing port is an error.
+    /// Returns the queues of the port `wanted`, or of all ports if `wanted` is `None`. Returns an
+    /// error if the port does not exist.
     pub(super) async fn queues_of(&self, wanted: Option<u32>) -> Result<Vec<QueueConfig>, Error> {
         let read = move |datapath: &dyn Datapath| datapath.has_ports(wanted).then(|| datapath.queues(wanted));
         self.manager.in_turn(read).await.ok_or(Error::QueuePort)

@@ -6,13 +6,13 @@ use super::error::Error;
 use super::ofp::{msg, nx};
 use super::{NICIRA, Reader, Version, flow, group, meter};
 
-/// Length in octets above which a change that was received in one OpenFlow version may exceed the maximum message
-/// length in another version. The shortest encodings of a change in two versions differ in length by at most a
-/// factor of eight.
+/// Length in octets from which a received flow-mod is checked against the maximum message length of
+/// every OpenFlow version. A shorter flow-mod always fits, because the shortest encodings in two
+/// versions differ in length by at most a factor of eight.
 const LONG: usize = 8 * 1024;
 
-/// Decodes a change of flow entries, groups or meters. `kind` is the message type of the body. Returns `None` if the
-/// message is of another kind.
+/// Decodes a change of flow entries, groups or meters. `kind` is the message type. Returns `None`
+/// if the message is not such a change.
 pub(crate) fn get_mod(
     kind: u8,
     body: Reader<'_>,

@@ -1,5 +1,6 @@
-//! Errors with which the bridge refuses messages. Each error has an OpenFlow error type and code for each version.
-//! If a version defines none, the error has a type and code of Nicira or the ONF.
+//! Errors with which the bridge refuses messages. Each error has an OpenFlow error type and code
+//! for each version. If a version defines no such error, the type and code are those of Nicira or
+//! the ONF.
 
 use switch::flow::{FlowError, MatchError, OptionsError};
 
@@ -32,12 +33,14 @@ const fn n(code: u16) -> Code {
 const fn o(code: u16) -> Code {
     Code::Experimenter(ONF, code)
 }
-/// Encoding in OpenFlow 1.0 and 1.1 of an error for which the OpenFlow version has no code (NXBRC_UNENCODABLE_ERROR).
+/// Encoding in OpenFlow 1.0 and 1.1 of an error for which these versions have no code
+/// (NXBRC_UNENCODABLE_ERROR).
 const X10: Code = v(OFPET_BAD_REQUEST, 521);
 const X: Code = n(10);
 
-/// Defines the errors. Each row has the name of an error in the specification and its encodings (error type and
-/// code). The version before an encoding is the first one in which the encoding is valid.
+/// Defines the errors. Each row has the name of an error in the specification, and the error's
+/// encodings (type and code). Each encoding follows the first OpenFlow version in which the
+/// encoding is valid.
 macro_rules! errors {
     ($($name:ident $text:literal: $($since:ident $code:expr),+;)+) => {
         /// A reason for refusing a message, named as in the specification.
@@ -211,9 +214,9 @@ errors! {
 }
 
 impl Error {
-    /// Appends the error message that answers `request`. The message contains the complete request, as long
-    /// as it does not exceed the maximum message length of 65,535 octets. Open vSwitch does so, too. The
-    /// specification requires at least 64 octets of the request.
+    /// Appends the error message that answers `request`. The message contains the complete request
+    /// if the request fits into a message of 65,535 octets, like in Open vSwitch. The specification
+    /// requires at least 64 octets of the request.
     pub fn write(self, out: &mut Vec<u8>, version: Version, xid: u32, request: &[u8]) {
         let start = begin(out, version, msg::OFPT_ERROR, xid);
         match self.code(version) {

@@ -11,8 +11,8 @@ use super::ofp::flow::*;
 use super::ofp::{msg, nx};
 use super::{NO_BUFFER, Put, Reader, Version, begin, begin_experimenter, finish, port_from_16, seconds};
 
-/// Fields from the command to the flags, which the flow-mods of OpenFlow 1.0 (OFPT_FLOW_MOD) and Nicira
-/// (NXT_FLOW_MOD) have in common.
+/// Fields from the command to the flags in the flow-mods of OpenFlow 1.0 (OFPT_FLOW_MOD) and Nicira
+/// (NXT_FLOW_MOD). Both messages have these fields in common.
 struct Old {
     command: u16,
     idle: u16,
@@ -81,7 +81,7 @@ fn flags(raw: u16, version: Version) -> Result<FlowFlags, Error> {
     })
 }
 
-/// Returns the flags of a flow entry as bits (OFPFF_*).
+/// Returns the flags of a flow entry as a bit mask (OFPFF_*).
 fn put_flags(flags: FlowFlags) -> u16 {
     let bit = |is_set: bool, bit: u16| if is_set { bit } else { 0 };
     bit(flags.send_removed, OFPFF_SEND_FLOW_REM)
@@ -91,8 +91,8 @@ fn put_flags(flags: FlowFlags) -> u16 {
         | bit(flags.no_byte_counts, OFPFF_NO_BYT_COUNTS)
 }
 
-/// Decodes the body of OFPT_FLOW_MOD. `table_ids` means that the command field contains a table number
-/// (NXT_FLOW_MOD_TABLE_ID).
+/// Decodes the body of OFPT_FLOW_MOD. If `table_ids` is true, the command field also contains a
+/// table number (NXT_FLOW_MOD_TABLE_ID).
 ///
 /// # Errors
 /// Returns OFPFMFC_*, OFPBMC_*, OFPBAC_* and OFPBIC_* errors.
@@ -348,12 +348,13 @@ pub fn put_oxs_sums(out: &mut Vec<u8>, sums: &crate::datapath::Aggregate) {
     out.align(start);
 }
 
-/// Number of octets of a message that are reserved for the match and the fixed part of a flow entry. The rest of
-/// the 65,535 octets is left to the instructions.
+/// Number of octets of a message that are reserved for the match and the fixed part of a flow
+/// entry. The instructions can use the rest of the 65,535 octets.
 const BESIDE_ACTIONS: usize = 4096;
 
-/// Returns whether the instructions of a flow-mod fit into a message of every OpenFlow version. Only then can the
-/// flow entry be reported to controllers of all versions. One action may become several actions in another version.
+/// Returns whether the instructions of a flow-mod fit into a message of every OpenFlow version. One
+/// action may become several actions in another version. A flow entry whose instructions do not fit
+/// cannot be reported to controllers of all versions.
 pub(crate) fn fits_all_versions(change: &FlowMod) -> bool {
     let fits = |put: &dyn Fn(&mut Vec<u8>, Version), version| {
         let mut out = Vec::new();

@@ -16,8 +16,9 @@ pub(crate) fn reason(request: &ForwardedRequest) -> u8 {
     }
 }
 
-/// Encodes a forwarded request with its original transaction ID. Nothing is encoded if the OpenFlow version has no
-/// message for the request, or if the request does not fit into a message.
+/// Encodes a forwarded request with its original transaction ID. The function encodes nothing if
+/// the OpenFlow version has no message for the request, or if the request does not fit into a
+/// message.
 pub(crate) fn put(out: &mut Vec<u8>, version: Version, xid: u32, request: &ForwardedRequest) {
     let start = match version {
         Version::V10 | Version::V11 | Version::V12 => {

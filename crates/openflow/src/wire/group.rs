@@ -14,7 +14,7 @@ use super::{Put, Reader, Version, properties, seconds};
 
 /// Current and former experimenter ID of Netronome, in the group property for the selection method.
 const NETRONOME: [u32; 2] = [0x154d, 0x1540];
-/// Number of octets of a message that are reserved for its headers, when the message contains a group.
+/// Number of octets that are reserved for the headers in a message that contains a group.
 const BESIDE_GROUP: usize = 64;
 
 fn kind(number: u8) -> Result<GroupKind, Error> {
@@ -170,8 +170,8 @@ fn get_method(from: Reader<'_>) -> Result<SelectMethod, Error> {
     Ok(method)
 }
 
-/// Decodes the fields over which a select group hashes, with their masks. Each field may occur once. A mask of zero
-/// stands for all bits of the field.
+/// Decodes the fields over which a select group computes its hash, with their masks. Each field may
+/// occur once. A mask of zero stands for all bits of the field.
 fn get_field_array(mut from: Reader<'_>) -> Result<Vec<(Field, u128)>, Error> {
     let mut out = Vec::new();
     while !from.is_empty() {
@@ -300,9 +300,10 @@ fn put_command(
     }
 }
 
-/// Encodes a completed group change as a group-mod of the OpenFlow version `version` with an equal effect.
-/// `existed` means that the group existed before the change. `after` is the resulting group, which is needed if the
-/// change names only some buckets. Returns false and encodes nothing if the version has no such group-mod.
+/// Encodes a completed change of a group as a group-mod of the OpenFlow version `version`.
+/// `existed` is true if the group existed before the change. `after` is the group after the change,
+/// which the encoding needs if the change names only some buckets. Returns false and encodes
+/// nothing if the version has no suitable group-mod.
 pub(crate) fn put_request(
     out: &mut Vec<u8>,
     version: Version,
@@ -335,9 +336,9 @@ pub(crate) fn put_request(
     true
 }
 
-/// Returns whether a group with its buckets fits into a message of every version. Only then can the group be
-/// reported to controllers of all versions, be contained in forwarded requests, and be passed to the new process in
-/// an upgrade. The counters of the group then fit, too.
+/// Returns whether a group with its buckets fits into a message of every version. A group that fits
+/// can be reported to controllers of all versions, be contained in forwarded requests, and be
+/// passed to the new process in an upgrade. The counters of such a group also fit into a message.
 #[must_use]
 pub fn fits_all_versions(group: &Group) -> bool {
     Version::ALL.into_iter().all(|version| {

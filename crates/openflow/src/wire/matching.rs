@@ -15,10 +15,11 @@ pub const MATCH_10: usize = 40;
 /// Length of the OpenFlow 1.1 match in octets, including its header.
 pub const MATCH_11: u16 = 88;
 const PRESENT: u128 = OFPVID_PRESENT as u128;
-/// VLAN ID in the matches of OpenFlow 1.0 and 1.1 that stands for packets without a tag (OFP_VLAN_NONE).
+/// VLAN ID that stands for packets without a VLAN tag in matches of OpenFlow 1.0 and 1.1
+/// (OFP_VLAN_NONE).
 const NO_VLAN: u16 = 0xffff;
-/// Field OXM_OF_PACKET_TYPE with the value for Ethernet (OpenFlow 1.5.1 section 7.2.3.11). The field is
-/// ignored, because every packet is an Ethernet packet.
+/// OXM field OXM_OF_PACKET_TYPE with the value for Ethernet (OpenFlow 1.5.1 section 7.2.3.11). The
+/// decoder ignores the field, because every packet is an Ethernet packet.
 const ETHERNET: [u8; 8] = [0x80, 0, 44 << 1, 4, 0, 0, 0, 0];
 
 const IN_PORT: u32 = 1;
@@ -39,7 +40,7 @@ const NW_TOS: u32 = 1 << 21;
 pub struct Fields {
     /// Match that the list describes.
     pub matching: Match,
-    /// Cookie and cookie mask, which Nicira's extension contains in the list.
+    /// Cookie and cookie mask. In Nicira's messages, the list of fields contains both.
     pub cookie: (u64, u64),
 }
 
@@ -199,7 +200,8 @@ pub fn put_oxm(out: &mut Vec<u8>, matching: &Match, version: Version) {
     out.align(start);
 }
 
-/// Returns the IPv4 address mask whose `wild` low bits are wildcarded, as OpenFlow 1.0 encodes a prefix length.
+/// Returns an IPv4 address mask in which the `wild` low bits are wildcarded. OpenFlow 1.0 encodes
+/// prefix lengths as numbers of wildcarded bits.
 fn prefix(wild: u32) -> u128 {
     if wild >= 32 { 0 } else { u128::from(u32::MAX << wild) }
 }
@@ -298,8 +300,9 @@ pub fn get_10(from: &mut Reader<'_>) -> Result<Match, Error> {
     Ok(out)
 }
 
-/// Returns the field for an ICMP type or code of OpenFlow 1.0, which has 16 bits. For numbers below 256, this
-/// is `field`. For larger numbers, it is the 16-bit field that contains `field`.
+/// Returns the field that matches an ICMP type or code of OpenFlow 1.0, where these numbers have 16
+/// bits. If the number is below 256, the result is `field`. If the number is larger, the result is
+/// the 16-bit field (`TcpSrc` or `TcpDst`) that contains `field`.
 fn icmp_field(number: u16, field: Field) -> Field {
     match field {
         _ if number <= 0xff => field,
@@ -389,7 +392,8 @@ const MPLS_TC: u32 = 1 << 9;
 const ANY_VLAN: u16 = 0xfffe;
 const MAC_BITS: u64 = 0xffff_ffff_ffff;
 
-/// Wildcard bits of the OpenFlow 1.1 match (OFPFW_*), which differ from those of OpenFlow 1.0.
+/// Wildcard bits of the OpenFlow 1.1 match (OFPFW_*), which differ from the wildcard bits of
+/// OpenFlow 1.0.
 mod wild11 {
     pub const IN_PORT: u32 = 1;
     pub const DL_VLAN: u32 = 1 << 1;

@@ -1,5 +1,5 @@
-//! Numbers of the OpenFlow protocol, with the names of the specification. Each module holds the constants of one
-//! part of the protocol.
+//! Numbers of the OpenFlow protocol under the names of the specification. Each module contains the
+//! constants of one part of the protocol.
 //!
 //! A constant without a version is valid in every version that has the number. Modules named `ofp10` and `ofp11`
 //! hold the numbers of OpenFlow 1.0 and 1.1 that later versions changed or removed. The modules [`nx`] and [`onf`]

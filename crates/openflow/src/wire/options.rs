@@ -37,8 +37,8 @@ fn put(out: &mut Vec<u8>, option: &TunnelOption) {
     out.zeros(2);
 }
 
-/// Encodes NXT_TLV_TABLE_REPLY, which contains the mapping of tunnel options to match fields and the mapping's maximum
-/// size.
+/// Encodes NXT_TLV_TABLE_REPLY. The reply contains the mapping of tunnel options to match fields,
+/// and the maximum size of the mapping.
 pub fn put_reply(out: &mut Vec<u8>, version: Version, xid: u32, options: &TunnelOptions) {
     let start = begin_experimenter(out, version, NICIRA, nx::NXT_TLV_TABLE_REPLY, xid);
     out.u32(OPTION_SPACE);

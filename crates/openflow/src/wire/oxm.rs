@@ -14,8 +14,9 @@ use super::ofp::matching::*;
 use super::ofp::nx::NXM_NX_COOKIE;
 use super::{ONF, Put, Reader, Version, port_from_16, port_to_16};
 
-/// OXM class, field number and length of the cookie field in Nicira's flow-mods and requests. The length of the cookie
-/// is 8 octets. If the length is one octet, the header is that of the MPLS TTL field.
+/// OXM class, field number and length of the cookie field in Nicira's flow-mods and requests. The
+/// length of the cookie is 8 octets. A header with equal class and field number but a length of one
+/// octet is that of the MPLS TTL field.
 const NXM_COOKIE: (u16, u8, usize) = (OFPXMC_NXM_1, NXM_NX_COOKIE, 8);
 
 /// Encoding of a match field in messages.
@@ -27,8 +28,8 @@ pub struct Wire {
     number: u8,
     /// Length of the encoded value of the field in octets.
     len: u8,
-    /// Number of bits by which the encoded value is shifted left, relative to the value of the [`Field`]. This
-    /// is 2 for the DSCP in the IP ToS octet, and otherwise 0.
+    /// Number of bits by which the encoded value is shifted left, relative to the value of the
+    /// [`Field`]. The number is 2 for the DSCP in the IP ToS octet, and 0 for all other fields.
     shift: u8,
     /// Width of the encoded value in bits, including leading zeros.
     bits: u16,
@@ -132,8 +133,8 @@ impl Wire {
         (usize::from(wire.len) == len).then_some(wire)
     }
 
-    /// Returns the length in octets of the encoded match field, including its header. `masked` means that a mask is
-    /// included.
+    /// Returns the length in octets of the encoded match field, including its header. If `masked`
+    /// is true, the length includes a mask.
     #[must_use]
     pub fn octets(&self, masked: bool) -> usize {
         4 + if self.class == OFPXMC_EXPERIMENTER { 4 } else { 0 }
@@ -146,7 +147,8 @@ impl Wire {
         if self.class == OFPXMC_EXPERIMENTER { 8 } else { 4 }
     }
 
-    /// Encodes the header of the match field without a value. The header contains the length that the value would have.
+    /// Encodes the header of the match field without a value. The length in the header covers the
+    /// value, and the mask if `masked` is true.
     pub fn put_header(&self, out: &mut Vec<u8>, masked: bool) {
         let experimenter = if self.class == OFPXMC_EXPERIMENTER { 4 } else { 0 };
         let len = (self.len << u8::from(masked)) + experimenter;
@@ -179,7 +181,8 @@ impl Wire {
         }
     }
 
-    /// Decodes the value of a match field or, if `mask` is true, its mask.
+    /// Decodes the value of a match field. If `mask` is true, decodes the mask of the field
+    /// instead.
     fn value(&self, bytes: &[u8], mask: bool) -> Result<u128, Error> {
         let (above, bytes) = bytes.split_at(bytes.len().saturating_sub(16));
         let mut value = bytes.iter().fold(0_u128, |value, byte| value << 8 | u128::from(*byte));

@@ -35,8 +35,8 @@ pub enum Form {
     Nicira2,
 }
 
-/// Returns the metadata fields of a packet-in as a match: the input port, and each tunnel field, metadata
-/// field, packet mark and register that is not zero.
+/// Returns the metadata fields of a packet-in as a match. The match contains the input port, and
+/// each tunnel field, metadata field, packet mark and register that is not zero.
 #[must_use]
 pub fn metadata(packet: &PacketIn) -> Match {
     let mut out = Match::ANY;
@@ -199,10 +199,11 @@ pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Opt
     Ok((PacketOut { in_port, metadata: fields, actions, frame, resumes: None }, buffer))
 }
 
-/// Encodes a continuation: the state of a paused packet, from which NXT_RESUME continues. The encoded continuation
-/// is the value of the property NXPINT_CONTINUATION, after the four octets of the property header. The format is
-/// specific to this program: the stack, the queue, the action set, and the remaining instructions as flow-mods of
-/// OpenFlow 1.5.
+/// Encodes a continuation: the state of a paused packet, with which NXT_RESUME continues the
+/// processing of the packet. The encoded continuation is the value of the property
+/// NXPINT_CONTINUATION, after the four octets of the property header. The format is specific to
+/// this program. It contains the stack, the queue, the action set, and the remaining instructions
+/// as flow-mods of OpenFlow 1.5.
 pub fn put_continuation(out: &mut Vec<u8>, left: &Continuation) {
     let Continuation { rest, action_set, stack, queue, is_too_long: _ } = left;
     // The header of a nested property has four more octets. Open vSwitch's clients iterate over the nested

@@ -8,8 +8,8 @@ use super::ofp::port::*;
 use super::{Put, Reader, Version, begin, finish, get_port, port_to_16, properties, seconds};
 use crate::datapath::{PortMod, QueueConfig, QueueStats};
 
-/// Returns the configuration bits of ports (OFPPC_*) that are valid in an OpenFlow version. Only OpenFlow 1.0 has the
-/// bit for no flooding.
+/// Returns the configuration bits of ports (OFPPC_*) that are valid in an OpenFlow version. Only
+/// OpenFlow 1.0 has a bit that disables flooding.
 fn config_bits(version: Version) -> u32 {
     let all = OFPPC_PORT_DOWN | OFPPC_NO_RECV | OFPPC_NO_FWD | OFPPC_NO_PACKET_IN;
     match version {
@@ -18,7 +18,8 @@ fn config_bits(version: Version) -> u32 {
     }
 }
 
-/// Returns the port feature bit (OFPPF_*) for a link speed in kilobits per second.
+/// Returns the port feature bit (OFPPF_*) for a link speed in kilobits per second. Returns 0 if
+/// OpenFlow 1.0 has no bit for the speed.
 fn speed_bit(speed: u32) -> u32 {
     match speed {
         10_000 => OFPPF_10MB_FD,
@@ -29,7 +30,8 @@ fn speed_bit(speed: u32) -> u32 {
     }
 }
 
-/// Like `speed_bit`, but with the bits for the speeds that OpenFlow 1.1 added.
+/// Returns the port feature bit (OFPPF_*) for a link speed in kilobits per second, including the
+/// bits that OpenFlow 1.1 added.
 fn speed_bit_11(speed: u32) -> u32 {
     match speed {
         0 => 0,
@@ -90,7 +92,7 @@ pub fn put_status(out: &mut Vec<u8>, version: Version, reason: u8, port: &PortDe
     finish(out, start);
 }
 
-/// Encodes the counters of a port. In counters that are not supported, all bits are set.
+/// Encodes the counters of a port. A counter that is not supported has the value with all bits set.
 pub fn put_stats(out: &mut Vec<u8>, version: Version, port: &PortStats) {
     let start = out.len();
     let (sec, nsec) = seconds(port.age_ns);
@@ -164,8 +166,8 @@ pub fn put_queue_stats(out: &mut Vec<u8>, version: Version, queue: &QueueStats) 
     }
 }
 
-/// Encodes the rates of a queue. The format is that of the queue-get-config reply in OpenFlow 1.0 to 1.3, and
-/// that of OFPMP_QUEUE_DESC in later versions.
+/// Encodes the rates of a queue, in the format of the queue-get-config reply (OpenFlow 1.0 to 1.3)
+/// or of OFPMP_QUEUE_DESC (later versions).
 pub fn put_queue(out: &mut Vec<u8>, version: Version, queue: &QueueConfig) {
     let start = out.len();
     let length_at = match version {

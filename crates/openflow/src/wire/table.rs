@@ -11,10 +11,11 @@ use super::oxm::Wire;
 use super::{Put, Reader, Version, begin, finish, properties};
 use crate::datapath::{Miss, TableConfig, TableMod};
 
-/// Wildcard bits of the fields that OpenFlow 1.0 can match: all bits.
+/// Bit mask of the fields that OpenFlow 1.0 can match (wildcard bits). All bits are set.
 const WILDCARDS_10: u32 = 0x003f_ffff;
 
-/// Bits of the fields that OpenFlow 1.1 can match (OFPFMF_*): all bits except the one for the match type.
+/// Bit mask of the fields that OpenFlow 1.1 can match (OFPFMF_*). All bits are set except the bit
+/// for the match type.
 const FIELDS_11: u32 = 0xfbff;
 
 /// Returns a bit mask in which the bits from `first` to `last` are set.
@@ -47,8 +48,9 @@ fn field_bits(wanted: fn(Field) -> bool) -> u64 {
     basic.fold(0, |bits, number| bits | 1 << number)
 }
 
-/// Encodes the counters of a flow table. In versions whose table statistics also contain the features of a table, the
-/// features are encoded, too. `miss` is the handling of packets that match no flow entry, for OpenFlow 1.1 and 1.2.
+/// Encodes the counters of a flow table. In versions whose table statistics also contain the
+/// features of a table, the function also encodes the features. `miss` is the handling of packets
+/// that match no flow entry, which OpenFlow 1.1 and 1.2 report.
 pub fn put_stats(
     out: &mut Vec<u8>,
     version: Version,
@@ -172,7 +174,8 @@ pub fn put_features(out: &mut Vec<u8>, version: Version, config: &TableConfig, t
     out.set_length(start, 0);
 }
 
-/// Decodes a table features request. Only the names of the tables are taken from the request.
+/// Decodes a table features request. Only the names of the tables are used, and the other features
+/// are ignored.
 ///
 /// # Errors
 /// Returns OFPTFFC_* errors and OFPBRC_BAD_LEN.

@@ -1,4 +1,5 @@
-//! Encoding and decoding of actions that write fields, with the checks that all encodings of these actions share.
+//! Encoding and decoding of actions that write fields. All encodings of these actions share the
+//! checks in this module.
 
 use switch::flow::{Action, Field, SubField};
 
@@ -30,7 +31,7 @@ pub(super) fn set(wire: Wire, value: u128, mask: u128, load: bool) -> Result<Act
     Ok(Action::Set { field: wire.field, value, mask, load })
 }
 
-/// Returns the action that copies a subfield to another one.
+/// Returns the action that copies the subfield `from` to the subfield `to`.
 pub(super) fn movement(from: SubField, to: SubField) -> Result<Action, Error> {
     if from.bits != to.bits {
         return Err(Error::ActionArgument);
@@ -41,8 +42,8 @@ pub(super) fn movement(from: SubField, to: SubField) -> Result<Action, Error> {
     Ok(Action::Move { from, to })
 }
 
-/// Returns the fields for which the transport port of OpenFlow 1.0 stands: the source ports of TCP, UDP and
-/// SCTP or, if `to` is true, their destination ports.
+/// Returns the fields that an OpenFlow 1.0 action for a transport port can set: the source ports of
+/// TCP, UDP and SCTP, or the destination ports if `to` is true.
 pub(super) fn transport(to: bool) -> [Field; 3] {
     if to {
         [Field::TcpDst, Field::UdpDst, Field::SctpDst]
@@ -51,7 +52,8 @@ pub(super) fn transport(to: bool) -> [Field; 3] {
     }
 }
 
-/// Returns the first bit and the width of a subfield from the packed 16-bit form in Nicira's actions.
+/// Returns the first bit and the width of a subfield. `packed` is the 16-bit form that Nicira's
+/// actions contain.
 pub(super) fn bits(packed: u16) -> (u16, u16) {
     (packed >> 6, (packed & 0x3f) + 1)
 }
@@ -90,8 +92,8 @@ pub(super) fn reg_load(body: &mut Reader<'_>) -> Result<Action, Error> {
     set(wire, value, part.mask(), true)
 }
 
-/// Decodes a set-field action: a field with its value and padding, and since OpenFlow 1.5 optionally with a
-/// mask.
+/// Decodes a set-field action. The action contains a field with its value and padding. Since
+/// OpenFlow 1.5, the action can also contain a mask.
 pub(super) fn get_set_field(body: &mut Reader<'_>, version: Version) -> Result<Action, Error> {
     body.short = Error::ActionSetLength;
     let masked = body.data.get(2).is_some_and(|number| number & 1 != 0);
@@ -111,8 +113,7 @@ pub(super) fn get_set_field(body: &mut Reader<'_>, version: Version) -> Result<A
     Ok(action)
 }
 
-/// Decodes the source field and the destination field of a copy-field action. In the action, they follow the number of
-/// bits and the bit offsets.
+/// Decodes the two fields of a copy-field action, which follow the bit numbers.
 pub(super) fn copy_field(
     mut body: Reader<'_>,
     bits: u16,
@@ -203,8 +204,8 @@ fn put_load(out: &mut Vec<u8>, field: Field, value: u128, mask: u128) {
     }
 }
 
-/// Encodes an action that sets a field as an action of OpenFlow 1.0 or 1.1, or as an action of Nicira.
-/// Returns false if there is no such action for the field.
+/// Encodes an action that sets a field. The encoding is an action of OpenFlow 1.0 or 1.1, or an
+/// action of Nicira. Returns false if there is no such action for the field.
 fn put_legacy(out: &mut Vec<u8>, version: Version, field: Field, value: u128) -> bool {
     let bytes = value.to_be_bytes();
     let last = |octets: usize| &bytes[16 - octets..];

@@ -1,4 +1,5 @@
-//! The wire form of each action: its type and subtype number, its decoder and its encoder by OpenFlow version.
+//! Wire format of each action: the type and subtype numbers, the decoder, and the encoder for each
+//! OpenFlow version.
 //!
 //! In this crate a new Nicira action needs lines in this file only. A new standard action also needs its number in
 //! `wire/ofp/action.rs`. The decoder for OpenFlow 1.0 and the actions of OpenFlow 1.1 that set
@@ -20,7 +21,8 @@ use crate::wire::ofp::action::*;
 use crate::wire::oxm::{Entry, entry, nx_subfield};
 use crate::wire::{Put, Reader, Version, low16, port_from_16, port_to_16};
 
-/// Subtype numbers of Nicira's actions (NXAST_*). The modules for large actions have the numbers of these actions.
+/// Subtype numbers of Nicira's actions (NXAST_*). The numbers of large actions are in the modules
+/// for these actions.
 pub(super) mod nx {
     pub use super::super::field::nx::*;
     pub use super::super::nicira::nx::*;
@@ -105,8 +107,8 @@ pub(super) fn get_standard(kind: u16, version: Version, mut body: Reader<'_>) ->
     })
 }
 
-/// Decodes an action of Nicira that contains no nested actions. NXAST_WRITE_METADATA is decoded elsewhere, because it
-/// stands for an instruction.
+/// Decodes an action of Nicira that contains no nested actions. NXAST_WRITE_METADATA is not decoded
+/// here, because it stands for an instruction.
 pub(super) fn get_nicira(subtype: u16, mut body: Reader<'_>) -> Result<Action, Error> {
     let whole = |field: Field, value: u128| Action::Set { field, value, mask: field.all_ones(), load: false };
     Ok(match subtype {
@@ -209,7 +211,8 @@ fn sets_any_transport(actions: &[Action]) -> bool {
     })
 }
 
-/// Encodes an action. An action that the version lacks is encoded as an action of Nicira, or omitted.
+/// Encodes an action. An action that the OpenFlow version lacks is encoded as an action of Nicira.
+/// If Nicira has no such action, the action is omitted.
 #[allow(clippy::too_many_lines, reason = "one arm for each action")]
 pub(super) fn put(out: &mut Vec<u8>, version: Version, action: &Action) {
     let plain = version == Version::V10;

@@ -27,8 +27,8 @@ pub(super) fn nicira(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec
     debug_assert!(out.len().is_multiple_of(2));
 }
 
-/// Encodes an action that is standard since OpenFlow 1.1. In OpenFlow 1.0, it is encoded as an action of
-/// Nicira.
+/// Encodes an action that is a standard action since OpenFlow 1.1. In OpenFlow 1.0, the function
+/// encodes an action of Nicira instead.
 pub(super) fn either(
     out: &mut Vec<u8>,
     version: Version,
@@ -39,13 +39,14 @@ pub(super) fn either(
     if version == Version::V10 { nicira(out, subtype, body) } else { standard(out, kind, body) }
 }
 
-/// Returns the first bit and the width of a subfield in the packed 16-bit form of Nicira's actions.
+/// Returns the first bit and the width of a subfield in the 16-bit form that Nicira's actions
+/// contain.
 pub(super) fn packed(first: u16, bits: u16) -> u16 {
     first << 6 | bits.saturating_sub(1) & 0x3f
 }
 
-/// Encodes a subfield as Nicira's actions do: the packed first bit and width, the output of `between`, and
-/// the header of the field.
+/// Encodes a subfield in the format of Nicira's actions: the packed first bit and width, then the
+/// output of `between`, then the header of the field.
 pub(super) fn put_packed(out: &mut Vec<u8>, part: &SubField, between: impl FnOnce(&mut Vec<u8>)) {
     if let Some((wire, first, bits)) = nx_subfield(part, Version::V10) {
         out.u16(packed(first, bits));

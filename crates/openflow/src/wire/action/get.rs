@@ -31,8 +31,8 @@ pub fn get_actions(from: Reader<'_>, version: Version, matching: &Match) -> Resu
     if reading.metadata.is_some() { Err(Error::InstructionUnsupported) } else { Ok(actions) }
 }
 
-/// Decodes the actions of a flow entry whose format has no instructions. This is the format of OpenFlow 1.0
-/// and of Nicira's messages.
+/// Decodes the actions of a flow entry in a format without instructions. OpenFlow 1.0 and Nicira's
+/// messages use this format.
 ///
 /// # Errors
 /// Returns OFPBAC_* errors.
@@ -157,7 +157,8 @@ impl Reading<'_> {
         }
     }
 
-    /// Decodes NXAST_WRITE_METADATA. The action is refused in a nested list of actions, and if it is repeated.
+    /// Decodes NXAST_WRITE_METADATA. The action is refused if it is in a nested list of actions, or
+    /// if it occurs more than once.
     fn write_metadata(&mut self, mut body: Reader<'_>) -> Result<(), Error> {
         body.skip(6)?;
         let (value, mask) = (body.u64()?, body.u64()?);
@@ -226,8 +227,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Returns the action that sets the source or destination port of the transport protocol in the match.
-    /// Without such a protocol, the TCP port is set.
+    /// Returns the action that sets the source or destination port of the transport protocol in the
+    /// match. If the match has no transport protocol, the action sets the TCP port.
     fn set_transport_port(&self, destination: bool, port: u16) -> Action {
         let [tcp, udp, sctp] = transport(destination);
         let proto = self.matching.exact(Field::IpProto);

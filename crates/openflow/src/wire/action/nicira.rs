@@ -40,7 +40,8 @@ fn choice<T: Copy>(all: &[T], number: u16) -> Result<T, Error> {
     all.get(usize::from(number)).copied().ok_or(Error::ActionArgument)
 }
 
-/// Decodes NXAST_OUTPUT_REG or, if `second` is true, NXAST_OUTPUT_REG2, which has the field at the end.
+/// Decodes NXAST_OUTPUT_REG. If `second` is true, decodes NXAST_OUTPUT_REG2, whose field is at the
+/// end.
 pub(super) fn output_reg(body: &mut Reader<'_>, second: bool) -> Result<Action, Error> {
     let (first, width) = bits(body.u16()?);
     let before = if second { Some(body.u16()?) } else { None };

@@ -7,9 +7,9 @@ use super::frame::nicira;
 use crate::wire::ofp::instruction::*;
 use crate::wire::{Put, Version};
 
-/// Encodes the instructions of a flow entry for a format that has only actions. This is the format of
-/// OpenFlow 1.0 and of Nicira's messages. Write-actions, goto-table and other instructions are encoded as
-/// actions of Nicira, or omitted.
+/// Encodes the instructions of a flow entry in a format that has only actions. OpenFlow 1.0 and
+/// Nicira's messages use this format. Write-actions, goto-table and other instructions are encoded
+/// as actions of Nicira. Instructions without such an action are omitted.
 pub fn put_plain(out: &mut Vec<u8>, version: Version, instructions: &Instructions) {
     put_actions(out, version, &instructions.apply);
     if let Some((value, mask)) = instructions.metadata {

@@ -1,5 +1,5 @@
-//! Types of multipart messages (OFPMP_*, OpenFlow 1.5.1 section 7.3.5), which are the types of statistics messages
-//! (OFPST_*) in OpenFlow 1.0 to 1.2, and their flags.
+//! Types and flags of multipart messages (OFPMP_*, OpenFlow 1.5.1 section 7.3.5). In OpenFlow 1.0
+//! to 1.2, these types are the types of statistics messages (OFPST_*).
 //!
 //! Section numbers are those of OpenFlow 1.5.1, unless another version is named.
 

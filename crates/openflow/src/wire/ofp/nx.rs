@@ -57,11 +57,11 @@ pub const NXST_GROUP: u32 = 7;
 pub const NXST_GROUP_DESC: u32 = 8;
 /// Experimenter statistics subtype: features of groups, for OpenFlow 1.0 and 1.1.
 pub const NXST_GROUP_FEATURES: u32 = 9;
-/// Number that identifies the role with full access that several controllers may have.
+/// Number of the role with full access that several controllers may have at a time.
 pub const NX_ROLE_OTHER: u32 = 0;
-/// Number that identifies the role with full access that at most one controller may have.
+/// Number of the role with full access that at most one controller may have at a time.
 pub const NX_ROLE_MASTER: u32 = 1;
-/// Number that identifies the role of a controller with read-only access.
+/// Number of the role with read-only access.
 pub const NX_ROLE_SLAVE: u32 = 2;
 /// Format of matches: the fixed match of OpenFlow 1.0.
 pub const NXFF_OPENFLOW10: u32 = 0;

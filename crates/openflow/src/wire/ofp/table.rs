@@ -32,7 +32,7 @@ pub const OFPTFPT_WRITE_ACTIONS: u16 = 4;
 pub const OFPTFPT_APPLY_ACTIONS: u16 = 6;
 /// Table feature property type: the fields that matches can contain (section 7.3.5.18).
 pub const OFPTFPT_MATCH: u16 = 8;
-/// Table feature property type: the fields that matches can omit (section 7.3.5.18).
+/// Table feature property type: the fields that matches can wildcard (section 7.3.5.18).
 pub const OFPTFPT_WILDCARDS: u16 = 10;
 /// Table feature property type: the fields that write-actions can set (section 7.3.5.18).
 pub const OFPTFPT_WRITE_SETFIELD: u16 = 12;
