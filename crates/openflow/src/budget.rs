@@ -41,8 +41,8 @@ impl PacketOutBudget {
         PacketOutBudget { session, free: Arc::new(Semaphore::new(OCTETS as usize)), of_all }
     }
 
-    /// Reserves memory for a packet-out. Returns `None` if the budget of the session or of the bridge does not
-    /// suffice now.
+    /// Reserves memory for a packet-out. Returns `None` if the budget of the session or of the
+    /// bridge currently has too little free memory.
     pub fn try_reserve(&self, packet: &PacketOut) -> Option<Reservation> {
         let own = Arc::clone(&self.free).try_acquire_many_owned(cost(packet)).ok()?;
         let of_all = Arc::clone(&self.of_all).try_acquire_many_owned(cost(packet)).ok()?;

@@ -41,8 +41,8 @@ pub(crate) enum Notice {
     Event(Pending),
     /// Another controller has become the master. The session's controller is now a slave.
     Demoted,
-    /// Flow monitor updates (changes of flow entries that the controller has requested) were dropped, because the
-    /// session's queue was full.
+    /// Updates for the flow monitors of the session were dropped, because the session's queue was
+    /// full. The controller has requested these updates about changes of flow entries.
     Behind,
 }
 
@@ -236,8 +236,8 @@ impl ConnectionManager {
         self.said.subscribe()
     }
 
-    /// Passes copies of complete messages from or to a controller to the snooping listeners, without waiting for
-    /// them.
+    /// Passes copies of messages between a controller and the bridge to the snooping listeners. The
+    /// messages must be complete. The function does not wait for the listeners.
     pub fn overhear(&self, mut messages: &[u8]) {
         if self.said.receiver_count() == 0 {
             return;
@@ -282,8 +282,9 @@ impl ConnectionManager {
         }
     }
 
-    /// Counts a change of the sessions' combined state, and starts a report of the change to the bridge on a thread
-    /// that may wait for the bridge's flow tables. Returns the number of the state change.
+    /// Counts a change of the sessions' combined state, and has the change reported to the bridge
+    /// on a blocking thread, because the report may wait for the bridge's flow tables. Returns the
+    /// number of the state change.
     fn changed(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> u64 {
         if state.standing() != state.told || state.telling {
             state.changes += 1;
@@ -502,7 +503,8 @@ impl SessionSeat {
         }
     }
 
-    /// Returns the current role of this session's controller, which another session may have changed.
+    /// Returns the current role of this session's controller. Another session may have changed the
+    /// role.
     pub fn current(&self) -> Role {
         self.manager.state().members.get(&self.id).map_or(Role::Equal, |member| member.role)
     }

@@ -27,13 +27,13 @@ pub struct Status {
     pub role: Role,
     /// Negotiated OpenFlow version. `None` if no session is connected.
     pub version: Option<Version>,
-    /// Number of sessions of the target. Only a listener can have several.
+    /// Number of sessions of the target. Only a listener can have several sessions.
     pub sessions: usize,
     /// Reason why the last session ended or could not be established. `None` if there was no such failure.
     pub last_error: Option<String>,
-    /// Time when the last session began. `None` if there has been none.
+    /// Time when the last session began. `None` if there has been no session.
     pub came: Option<Instant>,
-    /// Time when the last session ended. `None` if there has been none.
+    /// Time when the last session ended. `None` if no session has ended.
     pub left: Option<Instant>,
     /// Number of messages to the target that were dropped, because the controller did not read them in time or
     /// because they exceeded the target's rate limit.

@@ -201,8 +201,8 @@ fn finish_old(
     })
 }
 
-/// Encodes a flow-mod as OFPT_FLOW_MOD. In OpenFlow 1.0, the flow-mod is encoded as NXT_FLOW_MOD with the table number
-/// in the command.
+/// Encodes a flow-mod. The format is NXT_FLOW_MOD with the table number in the command field in
+/// OpenFlow 1.0, and OFPT_FLOW_MOD in later versions.
 pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) {
     let number = match change.command {
         FlowCommand::Add => OFPFC_ADD,

@@ -12,7 +12,8 @@ use super::ofp::group::*;
 use super::oxm::{Wire, header};
 use super::{Put, Reader, Version, properties, seconds};
 
-/// Current and former experimenter ID of Netronome, in the group property for the selection method.
+/// Experimenter IDs of Netronome in the group property for the selection method: the current ID and
+/// the former ID.
 const NETRONOME: [u32; 2] = [0x154d, 0x1540];
 /// Number of octets that are reserved for the headers in a message that contains a group.
 const BESIDE_GROUP: usize = 64;

@@ -35,7 +35,8 @@ pub const OFPRR_GROUP_DELETE: u8 = 3;
 pub const OFPRR_METER_DELETE: u8 = 4;
 /// Reason for the removal of a flow entry: the switch has evicted it, since OpenFlow 1.4 (section 7.4.2).
 pub const OFPRR_EVICTION: u8 = 5;
-/// OXS class (class of statistics fields) of the basic fields (section 7.2.4.2).
+/// OXS class (class of statistics fields) that contains the basic statistics fields (section
+/// 7.2.4.2).
 pub const OFPXSC_OPENFLOW_BASIC: u16 = 0x8002;
 /// Statistics field type: the age of a flow entry (section 7.2.4.3).
 pub const OFPXST_OFB_DURATION: u8 = 0;

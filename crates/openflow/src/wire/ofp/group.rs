@@ -36,9 +36,11 @@ pub const OFPG_BUCKET_LAST: u32 = 0xffff_fffe;
 pub const OFPG_BUCKET_ALL: u32 = 0xffff_ffff;
 /// Bucket property type: the weight of the bucket in a select group (section 7.3.4.3).
 pub const OFPGBPT_WEIGHT: u16 = 0;
-/// Bucket property type: the port whose liveness determines that of the bucket (section 7.3.4.3).
+/// Bucket property type: the port whose liveness determines the liveness of the bucket (section
+/// 7.3.4.3).
 pub const OFPGBPT_WATCH_PORT: u16 = 1;
-/// Bucket property type: the group whose liveness determines that of the bucket (section 7.3.4.3).
+/// Bucket property type: the group whose liveness determines the liveness of the bucket (section
+/// 7.3.4.3).
 pub const OFPGBPT_WATCH_GROUP: u16 = 2;
 /// Type of an experimenter property of a bucket (section 7.3.4.3).
 pub const OFPGBPT_EXPERIMENTER: u16 = 0xffff;

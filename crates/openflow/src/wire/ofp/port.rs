@@ -30,7 +30,7 @@ pub const OFPPF_40GB_FD: u32 = 1 << 7;
 pub const OFPPF_100GB_FD: u32 = 1 << 8;
 /// Port feature bit: 1 Tbit/s, full duplex (section 7.2.1.2).
 pub const OFPPF_1TB_FD: u32 = 1 << 9;
-/// Port feature bit: a rate without a bit of its own (section 7.2.1.2).
+/// Port feature bit: a rate that no other feature bit represents (section 7.2.1.2).
 pub const OFPPF_OTHER: u32 = 1 << 10;
 /// Type of the Ethernet property of a port description (section 7.2.1.2).
 pub const OFPPDPT_ETHERNET: u16 = 0;
