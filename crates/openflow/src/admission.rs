@@ -13,7 +13,7 @@ use crate::target::{Address, Target};
 /// Maximum number of log lines per minute about peers that one listener refuses.
 const LINES: u32 = 10;
 
-/// Decides which local users may connect to one `ptcp:` listener, by the users of their processes.
+/// Rule for one `ptcp:` listener. The rule determines the local users whose processes may connect.
 pub(crate) struct Admission {
     allowed: Vec<u32>,
     /// Interface to the kernel that finds the user of the process at the peer's end of a

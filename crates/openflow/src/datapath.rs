@@ -23,9 +23,8 @@ pub type Batches<T> = Box<dyn Iterator<Item = Vec<T>> + Send>;
 /// refused change, and the reason for the refusal.
 pub type Outcome = Result<(), (usize, FlowError)>;
 
-/// Number of changes from which the default [`Datapath::modify_soon`] refuses to apply the changes
-/// in the task of a session, because they may take too long. A bridge can replace this estimate by
-/// a better one.
+/// Minimum number of changes that the default implementation of [`Datapath::modify_soon`] considers
+/// too slow for the task of a session. A bridge can replace this estimate by a better estimate.
 const MANY: usize = 32;
 
 /// Future that completes when all changes before a barrier request have taken effect in the flow caches (see
@@ -398,15 +397,15 @@ impl Reservation {
     }
 }
 
-/// Maximum memory in octets of queued events, of all bridges in the process. An event is queued until every session
-/// has processed it.
+/// Maximum memory in octets of the queued events of all bridges in the process. An event is queued
+/// until every session has processed the event.
 const PROCESS_OCTETS: usize = 256 << 20;
-/// Maximum memory in octets of one queued part of a request's events. If the events that a request causes use more
-/// memory, they are queued in several parts.
+/// Maximum memory in octets of one queued part of a request's events. Events of a request that use
+/// more memory are queued in several parts.
 const PART: usize = 256 << 10;
 
-/// Memory in octets of the queued events of all bridges in the process. An event is queued until every session has
-/// processed it.
+/// Memory in octets of the queued events of all bridges in the process. An event is queued until
+/// every session has processed the event.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
 /// An event of a bridge. All sessions share one copy, which is freed when each session has processed it.

@@ -164,8 +164,8 @@ pub struct Target {
 impl Target {
     /// Creates a target with the defaults of Open vSwitch: probes after 5 s without messages, a
     /// maximum pause of 8 s between connection attempts, no rate limit, all versions, and a timeout
-    /// of 10 s for bundles. Peers of listeners are also probed. A peer must read a reply within 30
-    /// s. Listeners without TLS use loopback addresses only, and admit only root and the daemon's
+    /// of 10 s for bundles. Peers of listeners are also probed. A peer must read a reply within
+    /// 30 s. Listeners without TLS use loopback addresses only, and admit only root and the daemon's
     /// own user.
     #[must_use]
     pub fn new(address: Address) -> Target {
