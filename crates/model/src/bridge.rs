@@ -185,9 +185,9 @@ pub struct FlowTable {
     /// values in these subfields form a group, and eviction starts with the largest group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// IP address fields for which lookups in the flow table use prefix tracking (a trie of the prefixes in the flow
-    /// entries). With it, a megaflow matches fewer address bits and therefore more packets. `None`: source and
-    /// destination addresses.
+    /// IP address fields for which lookups in the flow table use prefix tracking (a trie of the
+    /// prefixes in the flow entries). Prefix tracking lets a megaflow match fewer address bits and
+    /// therefore more packets. `None`: source and destination addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefixes: Option<BTreeSet<PrefixField>>,
 }

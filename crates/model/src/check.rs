@@ -69,7 +69,8 @@ const FILTER_LIMIT: usize = 256;
 /// Maximum number of steering policies in a configuration.
 const STEERING_LIMIT: usize = 256;
 
-/// Number of objects of one type, and the maximum number of objects of all owners together.
+/// Number of existing objects of one type, and maximum number of such objects. The objects of all
+/// owners are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ObjectCount {
     /// First part of the objects' keys, for example `filter`.

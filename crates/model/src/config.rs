@@ -53,7 +53,7 @@ pub struct Daemon {
     pub group: String,
     /// Access scope of the members of `group`.
     pub group_scope: Scope,
-    /// Directories in which API clients may name files (for example of block lists).
+    /// Directories with the files that API clients may name, such as block lists.
     pub files: Vec<PathBuf>,
     /// Settings of the API over TCP, which always requires TLS and a token.
     #[serde(skip_serializing_if = "Option::is_none")]

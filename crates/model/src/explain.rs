@@ -31,7 +31,7 @@ pub struct Step {
     pub what: String,
 }
 
-/// A packet, or a copy of it, that is transmitted by one port.
+/// A packet, or a copy of a packet, that one port transmits.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Output {
@@ -140,8 +140,8 @@ pub struct CapturedFrame {
     pub bytes: Vec<u8>,
     /// Length of the complete frame in bytes.
     pub original_length: u32,
-    /// Number of frames since the previous captured frame that matched the capture filter but were not captured,
-    /// because queues were full.
+    /// Number of frames that matched the capture filter since the previous captured frame, but were
+    /// not captured because queues were full.
     pub missed: u64,
     /// Name of the drop reason. `None` if the frame was not dropped.
     pub drop: Option<String>,

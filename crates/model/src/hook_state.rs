@@ -81,7 +81,8 @@ pub struct HookProgram {
     pub name: String,
     /// Hash of the program's instructions, in the form that `bpftool` prints.
     pub tag: String,
-    /// Number of instructions after the verifier has removed unreachable ones.
+    /// Number of instructions of the program after the verifier has removed unreachable
+    /// instructions.
     pub instructions: u32,
     /// Number of instructions that the verifier processed. The limit of the kernel is one million.
     pub verified_instructions: u32,

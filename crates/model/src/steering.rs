@@ -28,8 +28,8 @@ pub struct SteeringPolicy {
     pub cpu_queue: u32,
     /// Whether the hook writes the flow hash and the mark as metadata in front of the packets.
     pub metadata: bool,
-    /// Target of each bucket of the flow hash. The list is repeated up to a length of 256 buckets. Empty: all packets
-    /// are delivered to the worker, and no hash is computed.
+    /// Target of each bucket of the flow hash. A shorter list is repeated until it has 256 buckets.
+    /// Empty: all packets are delivered to the worker, and no hash is computed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub table: Vec<SteeringTarget>,
     /// Exact-match flow entries of the policy.
@@ -164,7 +164,7 @@ pub struct SteeringState {
     pub live_flows: u64,
     /// Maximum number of exact-match flow entries of the policy.
     pub capacity: u32,
-    /// Length of the packet queue of each CPU, in packets.
+    /// Maximum length of each CPU's queue of packets for the kernel, in packets.
     pub cpu_queue: u32,
     /// Whether the hook writes the flow hash and the mark as metadata in front of the packets.
     pub metadata: bool,

@@ -1,5 +1,6 @@
-//! Connection manager of a bridge. It knows all OpenFlow sessions (connections with controllers and clients),
-//! distributes the bridge's events to them, and manages the roles of controllers.
+//! Connection manager of a bridge. The connection manager registers all OpenFlow sessions
+//! (connections with controllers and clients), distributes the bridge's events to the sessions, and
+//! manages the roles of controllers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -162,11 +163,11 @@ pub(crate) struct ConnectionManager {
     pub datapath: Arc<dyn Datapath>,
     /// Number of sessions that need each kind of event. The bridge does not create events that no session needs.
     interest: Interest,
-    /// Broadcast channel to the snooping listeners. It carries copies of the messages between controllers and the
-    /// bridge.
+    /// Broadcast channel to the snooping listeners. The channel carries copies of the messages
+    /// between controllers and the bridge.
     said: broadcast::Sender<Arc<[u8]>>,
-    /// Memory budget in octets of all sessions together for queued packet-outs. Packet-outs of ended sessions
-    /// count until they are processed.
+    /// Memory budget in octets for the queued packet-outs of all sessions together. Packet-outs of
+    /// ended sessions are included until they are processed.
     pub packet_outs: Arc<Semaphore>,
     /// Memory in octets that the bundles (collected changes that are not committed yet) of all sessions of the
     /// bridge use.

@@ -152,7 +152,8 @@ impl Drop for Controllers {
     }
 }
 
-/// The task that serves one target (a controller or a listener), or one session of a listener.
+/// State of the task that serves one target (a controller or a listener), or one session of a
+/// listener.
 #[derive(Clone)]
 struct Own {
     manager: Arc<ConnectionManager>,

@@ -25,8 +25,8 @@ type ByPath = BTreeMap<PathBuf, UnixListener>;
 pub struct Sockets {
     /// Duplicates of the sockets on which this process listens, to be passed to a successor process.
     open: Mutex<ByPath>,
-    /// Sockets received from the predecessor process (the process that this process replaced) that no listener uses
-    /// yet.
+    /// Sockets from the predecessor process (the process that this process replaced). No listener
+    /// uses these sockets yet.
     given: Mutex<ByPath>,
     held: watch::Sender<bool>,
     /// Whether the successor process has taken over all sockets.
@@ -100,7 +100,8 @@ impl Sockets {
         Ok(())
     }
 
-    /// Closes a listening socket and removes its file, unless a successor process has taken it over.
+    /// Closes the duplicate of a listening socket and removes the socket's file. The call has no
+    /// effect if a successor process has taken over the sockets.
     pub fn close(&self, path: &Path) {
         if !self.left.load(Ordering::Acquire) {
             locked(&self.open).remove(path);

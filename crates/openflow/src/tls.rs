@@ -81,8 +81,8 @@ pub enum TlsError {
 /// the peer is authenticated, and up to 64 connections may wait for their handshake.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Stamp of a TLS file by which a change of the file is detected: device number, inode, length, and time of the
-/// last change. `None` if the file cannot be examined.
+/// Properties of a TLS file that reveal a change of the file: device number, inode, length, and
+/// time of the last change. `None` if the file cannot be examined.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
 /// TLS state of a listener. The lock is held while a connection checks whether the TLS files have changed.

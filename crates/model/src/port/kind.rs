@@ -1,7 +1,7 @@
-//! Kinds of ports. Each kind has a file with all that the configuration must know about the kind: its settings,
-//! its keys, the checks of the settings, the changes that need no new port, and the files and devices that the
-//! settings name. This file has one line for each kind in the list of modules, in [`PortKind`], in [`KINDS`] and in
-//! [`PortKind::name`].
+//! Kinds of ports. Each kind has a file with the properties that the configuration uses: the
+//! settings and keys of the kind, the checks of the settings, the changes that are possible without
+//! a new port, and the files and devices that the settings name. This file lists each kind in the
+//! module declarations, in [`PortKind`], in [`KINDS`] and in [`PortKind::name`].
 
 mod af_xdp;
 mod null;

@@ -39,7 +39,7 @@ pub const OFPAT_POP_PBB: u16 = 27;
 pub const OFPAT_COPY_FIELD: u16 = 28;
 /// Type of the action that applies a meter, since OpenFlow 1.5 (section 7.2.6).
 pub const OFPAT_METER: u16 = 29;
-/// Type of an experimenter action, OFPAT_VENDOR in OpenFlow 1.0 (section 7.2.6).
+/// Type of an experimenter action. The name is OFPAT_VENDOR in OpenFlow 1.0 (section 7.2.6).
 pub const OFPAT_EXPERIMENTER: u16 = 0xffff;
 
 /// Action types of OpenFlow 1.1 that the set-field action of OpenFlow 1.2 replaces.

@@ -27,13 +27,14 @@ pub const OFPFF_NO_BYT_COUNTS: u16 = 1 << 4;
 pub const OFPRR_IDLE_TIMEOUT: u8 = 0;
 /// Reason for the removal of a flow entry: the hard timeout has expired (section 7.4.2).
 pub const OFPRR_HARD_TIMEOUT: u8 = 1;
-/// Reason for the removal of a flow entry: a flow-mod has deleted it (section 7.4.2).
+/// Reason for the removal of a flow entry: a flow-mod has deleted the flow entry (section 7.4.2).
 pub const OFPRR_DELETE: u8 = 2;
 /// Reason for the removal of a flow entry: a group that it uses was deleted, since OpenFlow 1.1 (section 7.4.2).
 pub const OFPRR_GROUP_DELETE: u8 = 3;
 /// Reason for the removal of a flow entry: a meter that it uses was deleted, since OpenFlow 1.4 (section 7.4.2).
 pub const OFPRR_METER_DELETE: u8 = 4;
-/// Reason for the removal of a flow entry: the switch has evicted it, since OpenFlow 1.4 (section 7.4.2).
+/// Reason for the removal of a flow entry: the switch has evicted the flow entry, since OpenFlow
+/// 1.4 (section 7.4.2).
 pub const OFPRR_EVICTION: u8 = 5;
 /// OXS class (class of statistics fields) that contains the basic statistics fields (section
 /// 7.2.4.2).
@@ -64,7 +65,8 @@ pub const OFPFMF_REMOVED: u16 = 1 << 2;
 pub const OFPFMF_MODIFY: u16 = 1 << 3;
 /// Flow monitor flag: requests updates with the instructions of flow entries (section 7.3.5.19).
 pub const OFPFMF_INSTRUCTIONS: u16 = 1 << 4;
-/// Flow monitor flag: requests unabbreviated updates, NXFMF_OWN before OpenFlow 1.4 (section 7.3.5.19).
+/// Flow monitor flag: requests unabbreviated updates. The name is NXFMF_OWN before OpenFlow 1.4
+/// (section 7.3.5.19).
 pub const OFPFMF_NO_ABBREV: u16 = 1 << 5;
 /// Flow monitor flag: requests only changes by the monitor's own controller, since OpenFlow 1.4 (section 7.3.5.19).
 pub const OFPFMF_ONLY_OWN: u16 = 1 << 6;

@@ -11,7 +11,7 @@ pub const OFPT_ERROR: u8 = 1;
 pub const OFPT_ECHO_REQUEST: u8 = 2;
 /// Type of an echo reply (section 7.5.3).
 pub const OFPT_ECHO_REPLY: u8 = 3;
-/// Type of an experimenter message, OFPT_VENDOR in OpenFlow 1.0 (section 7.5.5).
+/// Type of an experimenter message. The name is OFPT_VENDOR in OpenFlow 1.0 (section 7.5.5).
 pub const OFPT_EXPERIMENTER: u8 = 4;
 /// Type of a features request (section 7.3.1).
 pub const OFPT_FEATURES_REQUEST: u8 = 5;

@@ -126,7 +126,9 @@ pub const NX_LEARN_F_SEND_FLOW_REM: u16 = 1;
 pub const NX_LEARN_F_DELETE_LEARNED: u16 = 1 << 1;
 /// Flag of a learn action: the result (whether the flow entry could be added) is written to a field.
 pub const NX_LEARN_F_WRITE_RESULT: u16 = 1 << 2;
-/// Type of an error message that contains an error of Nicira with its own type and code.
+/// OpenFlow error type of a message that contains an error of Nicira. The body of the message
+/// contains the type and code of Nicira's error.
 pub const NXET_VENDOR: u16 = 0xb0c2;
-/// Code of an error message that contains an error of Nicira with its own type and code.
+/// OpenFlow error code of a message that contains an error of Nicira. The body of the message
+/// contains the type and code of Nicira's error.
 pub const NXVC_VENDOR_ERROR: u16 = 0;

@@ -40,9 +40,11 @@ pub const OFPPMPT_ETHERNET: u16 = 0;
 pub const OFPPMPT_EXPERIMENTER: u16 = 0xffff;
 /// Type of the Ethernet property of port counters (section 7.3.5.5).
 pub const OFPPSPT_ETHERNET: u16 = 0;
-/// Queue property type: the minimum rate of the queue, OFPQT_MIN_RATE before 1.4 (section 7.3.5.8).
+/// Queue property type: the minimum rate of the queue. The name is OFPQT_MIN_RATE before OpenFlow
+/// 1.4 (section 7.3.5.8).
 pub const OFPQDPT_MIN_RATE: u16 = 1;
-/// Queue property type: the maximum rate of the queue, OFPQT_MAX_RATE before 1.4 (section 7.3.5.8).
+/// Queue property type: the maximum rate of the queue. The name is OFPQT_MAX_RATE before OpenFlow
+/// 1.4 (section 7.3.5.8).
 pub const OFPQDPT_MAX_RATE: u16 = 2;
 /// Queue ID that stands for all queues in requests (section 7.3.5.7).
 pub const OFPQ_ALL: u32 = u32::MAX;

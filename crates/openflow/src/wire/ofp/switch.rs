@@ -64,9 +64,11 @@ pub const OFPPR_ADD: u8 = 0;
 pub const OFPPR_DELETE: u8 = 1;
 /// Reason of a port status: the port was changed (section 7.4.3).
 pub const OFPPR_MODIFY: u8 = 2;
-/// Reason of a packet-in: no flow entry matched, OFPR_TABLE_MISS since OpenFlow 1.4 (section 7.4.1).
+/// Reason of a packet-in: no flow entry matched. The name is OFPR_TABLE_MISS since OpenFlow 1.4
+/// (section 7.4.1).
 pub const OFPR_NO_MATCH: u8 = 0;
-/// Reason of a packet-in: an action sent the packet, OFPR_APPLY_ACTION since OpenFlow 1.4 (section 7.4.1).
+/// Reason of a packet-in: an action sent the packet. The name is OFPR_APPLY_ACTION since OpenFlow
+/// 1.4 (section 7.4.1).
 pub const OFPR_ACTION: u8 = 1;
 /// Reason of a packet-in: the TTL of the packet is invalid (section 7.4.1).
 pub const OFPR_INVALID_TTL: u8 = 2;
