@@ -1,14 +1,16 @@
 //! State of tracked TCP connections (RFC 9293), with checks of sequence numbers, acknowledgements and windows.
 //!
-//! A tracker between both ends sees their segments, but not which of them arrive. For each end it keeps the highest
-//! sequence number that the end has sent, the highest one that the end may send, the highest one that was acknowledged,
-//! and the largest window that the end has offered. The bounds on a segment are those of Guido van Rooij, "Real Stateful
-//! TCP Packet Filtering in IP Filter" (2001), but old acknowledgements are bounded as in RFC 5961. The state of the connection is not stored: it follows from which
-//! end has sent SYN and FIN, and which of them were acknowledged. A state that TCP does not have therefore cannot occur.
+//! A tracker between both ends sees their segments, but does not know which segments arrive. For each end, it stores
+//! the highest sequence number that the end has sent, the highest one that the end may send, the highest
+//! acknowledgement number that the end has received, and the largest window that the end has offered. The bounds on a
+//! segment are those of Guido van Rooij, "Real Stateful TCP Packet Filtering in IP Filter" (2001). Only the bound on
+//! old acknowledgements is that of RFC 5961. The state of the connection is not stored. It is derived from which ends
+//! have sent SYN and FIN, and which of these were acknowledged. A state that TCP does not have therefore cannot
+//! occur.
 //!
-//! Resets follow RFC 5961: a reset ends the tracked connection only if its sequence number is exactly the one that the
-//! other end expects. Other resets and SYN segments within the window pass without a change of state, because the end
-//! that receives them answers with a challenge ACK.
+//! Resets follow RFC 5961. A reset ends the tracked connection only if its sequence number is exactly the number that
+//! the other end expects. Other resets and SYN segments within the window pass without a change of state, because the
+//! end that receives them answers with a challenge ACK.
 
 use packet::tcp::{Tcp, TcpOption, flags};
 
@@ -18,8 +20,8 @@ use crate::Direction;
 const SCALE_MAX: u8 = 14;
 /// Value of [`End::scale`] for an end that has not sent the window scale option.
 const NO_SCALE: u8 = 15;
-/// Smallest distance in bytes by which an acknowledgement may lie behind the highest one. An end that has offered a larger
-/// window may repeat older acknowledgements.
+/// Distance in bytes by which an acknowledgement may always lie behind the highest acknowledgement of its end. An end
+/// that has offered a larger window may repeat older acknowledgements.
 const OLD_ACK: u32 = 66_000;
 
 /// Flags of a segment that decide on its state. The others (PSH, URG, ECE, CWR) may be combined with all of them.
@@ -117,7 +119,7 @@ pub enum Invalid {
     NotOpening,
     /// The segment does not belong to the handshake that is under way.
     Handshake,
-    /// The segment begins behind the window that the other end has offered.
+    /// The segment begins after the end of the window that the other end has offered.
     BeyondWindow,
     /// The segment ends before the data that the other end may still expect.
     BeforeWindow,
@@ -158,13 +160,13 @@ pub enum Verdict {
     Invalid(Invalid),
 }
 
-/// What the tracker knows of one end of a connection.
+/// State of one end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct End {
     /// Sequence number after the last byte that the end has sent.
     end: u32,
-    /// Sequence number after the last byte that the end may send. Until both SYN segments are acknowledged: the sequence
-    /// number after the SYN of the end.
+    /// Sequence number after the last byte that the end may send. Until both SYN segments are acknowledged, this is the
+    /// sequence number after the SYN of the end.
     limit: u32,
     /// Highest acknowledgement number that the other end has sent.
     acked: u32,
@@ -351,7 +353,7 @@ impl Connection {
     /// Tracks a SYN, or the answer to a SYN, of a connection that is not established.
     fn handshake(&mut self, direction: Direction, segment: &Segment) -> Result<(), Invalid> {
         let (mut sender, mut receiver) = self.both(direction);
-        // An acknowledgement covers at least the SYN, and of data in the SYN (RFC 7413) what the end wants.
+        // The acknowledgement covers the SYN, and all, a part or none of the data in the SYN (RFC 7413).
         let acks_syn = segment.has(flags::ACK)
             && receiver.has(End::SYN)
             && !before(segment.ack, receiver.limit)

@@ -1,5 +1,5 @@
-//! The TCP tracker: cases from the RFCs, a comparison with a naive tracker that keeps the whole history, and segments of
-//! two simulated ends over a path that loses, repeats and reorders them.
+//! Tests of the TCP tracker: cases from the RFCs, a comparison with a naive tracker that keeps the whole history, and
+//! the segments of two simulated ends over a path that loses, repeats and reorders segments.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

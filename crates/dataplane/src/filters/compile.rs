@@ -74,22 +74,28 @@ fn refusals_within(config: &Config, most: usize) -> Vec<model::Problem> {
     let named = named_by_ports(config);
     let (mut problems, mut bytes) = (Vec::new(), 0);
     for (name, wanted) in &config.filters {
-        let (cause, fix) = match Compiled::new(&translate::current_rules(wanted)) {
+        let rules = translate::current_rules(wanted);
+        let compiled = if named.contains(name) {
+            Compiled::new(&rules).map(|compiled| compiled.table_bytes())
+        } else {
+            Compiled::check(&rules).map(|()| 0)
+        };
+        let (cause, fix) = match compiled {
             Err(error) => {
                 let text = error.to_string();
                 let (cause, fix) = text.split_once("; ").unwrap_or((&text, "leave the rule out"));
                 (cause.to_owned(), fix.to_owned())
             }
-            Ok(compiled) if named.contains(name) && bytes <= most => {
-                let own = compiled.table_bytes();
+            Ok(own) => {
+                // Only the filter that exceeds the limit is refused, as by `prepare`.
+                let was_within = bytes <= most;
                 bytes += own;
-                if bytes <= most {
+                if bytes <= most || !was_within {
                     continue;
                 }
                 let PlaneError { cause, fix, .. } = too_large(name, own, bytes - own, most);
                 (cause, fix)
             }
-            Ok(_) => continue,
         };
         problems.push(model::Problem::new(object(name), model::Cause::NotInHook { cause, fix }));
     }

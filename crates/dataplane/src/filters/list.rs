@@ -377,8 +377,9 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use model::Config;
+    use xdp::filter::ListView;
 
-    use super::super::{BlocklistFiles, BuiltLists, Tables};
+    use super::super::{BlocklistFiles, BuiltLists, Changed, Tables};
     use super::*;
     use crate::open::PortSpec;
     use crate::ports::Ports;
@@ -454,14 +455,22 @@ mod tests {
         path
     }
 
+    /// Changes the filters as the data plane does. Returns a view of the list that was built before the change, and the
+    /// record of the change.
+    fn change(filters: &mut Filters, new: &Config, before: &Config) -> (Option<ListView>, Changed) {
+        let files = BlocklistFiles::read(new, before).unwrap();
+        let mut lists = files.build(new, before, |name| filters.list_state(name)).unwrap();
+        let view = lists.values().next().map(|built| built.list.view());
+        let prepared = filters.prepare(new, &files, &Tables::default()).unwrap();
+        let mut changed = Changed::new();
+        filters.change(prepared, &mut lists, &mut Ports::default(), &mut changed).unwrap();
+        (view, changed)
+    }
+
     /// Applies a configuration as the data plane does. Returns whether the workers' list is the one that was built
     /// before the filters were locked.
     fn apply(filters: &mut Filters, new: &Config, before: &Config) -> bool {
-        let files = BlocklistFiles::read(new, before).unwrap();
-        let lists = files.build(new, before, |name| filters.list_state(name)).unwrap();
-        let view = lists.values().next().map(|built| built.list.view());
-        let prepared = filters.prepare(new, &files, &Tables::default()).unwrap();
-        filters.change(prepared, &mut { lists }, &mut Ports::default(), &mut Vec::new()).unwrap();
+        let (view, _) = change(filters, new, before);
         let (port, _) = new.ports.iter().next().unwrap();
         filters.serve(port, &PortSpec::of(new, port).unwrap()).unwrap();
         let list = filters.running.values().next().unwrap().list.as_ref().unwrap();
@@ -555,11 +564,7 @@ mod tests {
             (list.view(), list.len())
         };
         let (before, length) = list(&filters);
-        let files = BlocklistFiles::read(&second, &first).unwrap();
-        let lists = files.build(&second, &first, |name| filters.list_state(name)).unwrap();
-        let prepared = filters.prepare(&second, &files, &Tables::default()).unwrap();
-        let mut changed = Vec::new();
-        filters.change(prepared, &mut { lists }, &mut Ports::default(), &mut changed).unwrap();
+        let (_, changed) = change(&mut filters, &second, &first);
         assert_eq!(list(&filters).1, 3);
         filters.restore(changed, &mut Ports::default());
         let running = filters.running.values().next().unwrap();
@@ -571,10 +576,7 @@ mod tests {
         for rule in unlisted.filters.values_mut().flat_map(|filter| &mut filter.rules) {
             rule.matches.listed = false;
         }
-        let files = BlocklistFiles::read(&unlisted, &first).unwrap();
-        let prepared = filters.prepare(&unlisted, &files, &Tables::default()).unwrap();
-        let mut changed = Vec::new();
-        filters.change(prepared, &mut BuiltLists::new(), &mut Ports::default(), &mut changed).unwrap();
+        let (_, changed) = change(&mut filters, &unlisted, &first);
         filters.restore(changed, &mut Ports::default());
         let running = filters.running.values().next().unwrap();
         assert!(before.is_of(running.list.as_ref().unwrap()), "the same table");

@@ -280,10 +280,11 @@ impl Filters {
     pub fn retain(&mut self, new: &Config) {
         let removed: Vec<_> =
             self.running.extract_if(.., |name, _| !new.filters.contains_key(name)).collect();
-        self.former.push(Box::new(removed));
+        self.former.extend(removed.into_iter().map(|filter| Box::new(filter) as Former));
         let named = named_by_ports(new);
         for (name, running) in &mut self.running {
-            self.former.push(Box::new((running.built.take(), running.former.take())));
+            self.former.extend(running.built.take().map(|list| Box::new(list) as Former));
+            self.former.extend(running.former.take().map(|list| Box::new(list) as Former));
             if !named.contains(name) {
                 self.former.extend(running.release());
             }
