@@ -4,8 +4,8 @@
 //! the highest sequence number that the end has sent, the highest one that the end may send, the highest
 //! acknowledgement number that the end has received, and the largest window that the end has offered. The bounds on a
 //! segment are those of Guido van Rooij, "Real Stateful TCP Packet Filtering in IP Filter" (2001). Only the bound on
-//! old acknowledgements is that of RFC 5961. The state of the connection is not stored. It is derived from which ends
-//! have sent SYN and FIN, and which of these were acknowledged. A state that TCP does not have therefore cannot
+//! old acknowledgements is derived from RFC 5961. The state of the connection is not stored. It is derived from which
+//! ends have sent SYN and FIN, and which of these were acknowledged. A state that TCP does not have therefore cannot
 //! occur.
 //!
 //! Resets follow RFC 5961. A reset ends the tracked connection only if its sequence number is exactly the number that
@@ -20,8 +20,8 @@ use crate::Direction;
 const SCALE_MAX: u8 = 14;
 /// Value of [`End::scale`] for an end that has not sent the window scale option.
 const NO_SCALE: u8 = 15;
-/// Distance in bytes by which an acknowledgement may always lie behind the highest acknowledgement of its end. An end
-/// that has offered a larger window may repeat older acknowledgements.
+/// Distance in bytes by which an acknowledgement may always lie behind the highest acknowledgement of its end. For an
+/// end that has offered more than half of this, the distance is twice its largest window.
 const OLD_ACK: u32 = 66_000;
 
 /// Flags of a segment that decide on its state. The others (PSH, URG, ECE, CWR) may be combined with all of them.
@@ -456,8 +456,10 @@ fn within(sender: &End, receiver: &End, segment: &Segment) -> Result<(), Invalid
     if before(receiver.end, segment.ack) {
         return Err(Invalid::AckOfUnsent);
     }
-    // RFC 5961 section 5.2.
-    if before(segment.ack, receiver.acked.wrapping_sub(sender.max_window().max(OLD_ACK))) {
+    // The receiver accepts acknowledgements of up to one window before its SND.UNA (RFC 5961 section 5.2). Its SND.UNA
+    // may be another window behind `acked`, because acknowledgements get lost behind the tracker.
+    let age = receiver.acked.wrapping_sub(segment.ack);
+    if before(segment.ack, receiver.acked) && age > (2 * sender.max_window()).max(OLD_ACK) {
         return Err(Invalid::OldAck);
     }
     Ok(())

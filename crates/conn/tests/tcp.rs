@@ -392,7 +392,7 @@ impl Naive {
                 return refused(Invalid::AckOfUnsent);
             }
             let acked = self.acked(to).unwrap_or(self.syn(to).unwrap().0);
-            if ack < acked - self.max_window(from).max(66_000) {
+            if ack < acked - (2 * self.max_window(from)).max(66_000) {
                 return refused(Invalid::OldAck);
             }
         }
@@ -569,8 +569,9 @@ struct Peer {
     /// Receive window in bytes, and its scale.
     window: u64,
     shift: Option<u8>,
-    /// Window of the other end in bytes.
+    /// Window of the other end in bytes, and its largest window so far (MAX.SND.WND of RFC 5961).
     offered: u64,
+    most_offered: u64,
 }
 
 /// A segment on its way, with numbers that do not wrap.
@@ -608,7 +609,18 @@ impl Peer {
     fn new(iss: u32, length: u64, window: u64, shift: Option<u8>) -> Peer {
         let iss = u64::from(iss);
         let (una, nxt, fin) = (iss, iss, iss + 1 + length);
-        Peer { iss, una, nxt, rcv: None, fin, peer_fin: None, window, shift, offered: 1 }
+        Peer {
+            iss,
+            una,
+            nxt,
+            rcv: None,
+            fin,
+            peer_fin: None,
+            window,
+            shift,
+            offered: 1,
+            most_offered: 65_535,
+        }
     }
 
     /// Sends a segment: from the first byte that is not acknowledged if `again` is set, else what comes next.
@@ -637,10 +649,11 @@ impl Peer {
             self.una = ack;
             let shift = if is_scaled && !sent.is_syn { peer_shift.unwrap_or_default() } else { 0 };
             self.offered = u64::from(sent.window) << shift;
+            self.most_offered = self.most_offered.max(self.offered);
         }
         let expected = self.rcv.unwrap_or(if sent.is_syn { sent.seq } else { u64::MAX });
         // Data that overlaps what has arrived is taken, and data behind a gap is not.
-        if sent.seq <= expected && expected < sent.end() {
+        if is_acceptable && sent.seq <= expected && expected < sent.end() {
             self.rcv = Some(sent.end());
             self.peer_fin = sent.is_fin.then_some(sent.end()).or(self.peer_fin);
         }
@@ -650,13 +663,17 @@ impl Peer {
     fn accepts(&self, sent: &Sent) -> bool {
         // Ends that open at once acknowledge each other by repeated SYN segments (RFC 9293 section 3.5).
         let is_answer = sent.is_syn && self.una == self.iss;
+        // RFC 5961 section 5.2.
+        if sent.ack.is_some_and(|ack| ack + self.most_offered < self.una) {
+            return false;
+        }
         is_answer || self.rcv.is_none_or(|rcv| sent.end() > rcv || sent.seq == sent.end() && sent.seq == rcv)
     }
 
     /// Returns whether a segment tells the end something new.
     fn needs(&self, sent: &Sent) -> bool {
-        let has_new_data = self.rcv.is_none_or(|rcv| sent.end() > rcv);
-        has_new_data || self.accepts(sent) && sent.ack.is_some_and(|ack| ack > self.una)
+        let has_new_data = sent.end() > sent.seq && self.rcv.is_none_or(|rcv| sent.end() > rcv);
+        self.accepts(sent) && (has_new_data || sent.ack.is_some_and(|ack| ack > self.una))
     }
 
     fn is_done(&self) -> bool {

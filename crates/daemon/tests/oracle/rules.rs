@@ -149,11 +149,15 @@ fn icmpv6(frame: &[u8]) -> Option<u8> {
 }
 
 /// Returns whether an ICMPv6 error is one that a worker sends itself: no route, or a prohibiting route, for a
-/// packet without extension headers. The source of these errors is compared.
+/// packet without extension headers. The source of these errors is compared. To senders whose route has an MTU, the
+/// kernel sends the errors, as it handles all packets of such routes.
 fn is_workers(frame: &[u8]) -> bool {
     const EXTENSIONS: [u8; 8] = [0, 43, 44, 50, 51, 60, 135, 139];
     let quoted = frame.get(68).copied();
-    frame[54] == 1 && frame[55] <= 1 && quoted.is_some_and(|next| !EXTENSIONS.contains(&next))
+    // The route of 2001:db8:2:8000::/49 has an MTU.
+    let has_mtu = frame[38..44] == [0x20, 1, 0xd, 0xb8, 0, 2] && frame[44] & 0x80 != 0;
+    let is_sent = frame[54] == 1 && frame[55] <= 1 && !has_mtu;
+    is_sent && quoted.is_some_and(|next| !EXTENSIONS.contains(&next))
 }
 
 /// Returns whether the checksum of an ICMPv6 message is valid (RFC 4443, 2.3).
