@@ -7,7 +7,8 @@
 //!   checksum state. Segmentation by the network stack stays enabled, because it is done before the device
 //!   gets the frame. VLAN tags stay in the frame. GRO is enabled, because it makes NAPI run on the far end.
 //!   NAPI aggregates TCP segments and makes XDP redirects to the far end possible.
-//! - Near end: IPv6 and ARP of the kernel are disabled and the device has no addresses, so that the kernel
+//! - Near end: TCP segmentation by the device is disabled, so that frames of the AF_XDP socket and frames that the
+//!   XDP hook redirects stay in order. IPv6 and ARP of the kernel are disabled and the device has no addresses, so that the kernel
 //!   never transmits on a bridged port. Ports on which the kernel routes are an exception.
 //!
 //! The alias `trivium:NAME` of the near end records that the pair belongs to Trivium. After a restart or a
@@ -45,8 +46,16 @@ const FAR_OFFLOADS: [(&str, bool); 14] = [
     ("rx-gro", true),
 ];
 
-/// Offload features of the near end with their settings. VLAN tags stay in the frame in both directions.
-const NEAR_OFFLOADS: [(&str, bool); 4] = [
+/// Offload features of the near end with their settings. VLAN tags stay in the frame in both directions. TCP
+/// segmentation is disabled, because the kernel passes frames of AF_XDP sockets to the NAPI of the far end only
+/// without it (`veth_skb_is_eligible_for_gro`). Otherwise these frames take the backlog of a CPU, where frames that
+/// the XDP hook redirects to the far end can overtake them.
+const NEAR_OFFLOADS: [(&str, bool); 9] = [
+    ("tx-tcp-segmentation", false),
+    ("tx-tcp-ecn-segmentation", false),
+    ("tx-tcp-mangleid-segmentation", false),
+    ("tx-tcp6-segmentation", false),
+    ("tx-tcp-accecn-segmentation", false),
     ("rx-vlan-hw-parse", false),
     ("rx-vlan-stag-hw-parse", false),
     ("tx-vlan-hw-insert", false),

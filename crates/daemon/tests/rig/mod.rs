@@ -72,6 +72,8 @@ impl Rig {
         hub.run(["sysctl", "-qw", &format!("net.ipv6.conf.{device}.disable_ipv6=0")]).unwrap();
         hub.run(["ip", "address", "add", &format!("fd00:8:{number}::1/64"), "dev", device, "nodad"]).unwrap();
         host.run(["ethtool", "-K", "eth0", "gro", "on"]).unwrap();
+        // Frames of workers and of the hook stay in order on a veth only without it.
+        hub.run(["ethtool", "-K", device, "tso", "off"]).unwrap();
         host.add_ipv6(&format!("fd00:8:{number}::2/64")).unwrap();
         host.run(["ip", "route", "add", "default", "via", &format!("10.8.{number}.1")]).unwrap();
         host.run(["ip", "-6", "route", "add", "default", "via", &format!("fd00:8:{number}::1")]).unwrap();
