@@ -296,8 +296,11 @@ impl Filtering {
             return (u64::try_from(new).unwrap_or(u64::MAX), None);
         };
         let before = list.len();
-        // A prefix of the list's file stays as it is.
-        let is_own = |prefix: &Prefix| !list.has(*prefix) || self.blocks.contains_key(prefix);
+        // A prefix that is listed because of the list's file stays listed without an end time, even if an operator had
+        // blocked it before the file contained it.
+        let is_of_file = |prefix: &Prefix| self.definition.lists(prefix) && !list.expires(*prefix);
+        let is_own =
+            |prefix: &Prefix| !list.has(*prefix) || self.blocks.contains_key(prefix) && !is_of_file(prefix);
         let own: Vec<Prefix> = prefixes.iter().copied().filter(is_own).collect();
         let (refused, error) = list.insert_all(&own, until);
         let changed = u64::try_from(list.len() - before).unwrap_or(u64::MAX);
@@ -525,6 +528,39 @@ mod tests {
         // Only the prefix that is not in the file has an end.
         assert_eq!(list.expire(Moment(u64::MAX)).unwrap(), 1);
         assert!(!list.has("10.3.0.0/16".parse().unwrap()));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    /// A prefix that was blocked before the file contained it is the file's from then on.
+    #[test]
+    fn a_prefix_of_the_file_gets_no_end_time() {
+        if !testbed::privileged() {
+            return testbed::skip("needs root (BPF)");
+        }
+        let path = file("listed", "192.0.2.0/24\n");
+        let (mut filters, config) = (Filters::default(), config(&path));
+        apply(&mut filters, &config, &Config::default());
+        let block = |filters: &mut Filters, expires, unblock| {
+            filters.block("edge", &request("10.1.0.0/16", expires, unblock)).unwrap();
+        };
+        let prefix: Prefix = "10.1.0.0/16".parse().unwrap();
+        let is_listed = |filters: &Filters| {
+            let list = filters.running.values().next().unwrap().list.as_ref().unwrap();
+            (list.has(prefix), list.expires(prefix))
+        };
+        block(&mut filters, Some(1000), false);
+        assert_eq!(is_listed(&filters), (true, true));
+        let source = filters.list_source("edge").unwrap();
+        let read = source.build([prefix].into()).unwrap();
+        assert!(matches!(filters.reload(&source, read, false).unwrap(), Reloaded::Done(_)));
+        assert_eq!(is_listed(&filters), (true, false));
+        block(&mut filters, Some(1000), false);
+        assert_eq!(is_listed(&filters), (true, false), "the file lists it for ever");
+        // Once an operator has removed the prefix, it is the operator's.
+        block(&mut filters, None, true);
+        block(&mut filters, Some(1000), false);
+        block(&mut filters, Some(2000), false);
+        assert_eq!(is_listed(&filters), (true, true));
         std::fs::remove_file(path).unwrap();
     }
 

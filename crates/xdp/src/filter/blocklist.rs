@@ -287,6 +287,12 @@ impl Blocklist {
         }
     }
 
+    /// Returns whether the list contains exactly this prefix until an end time.
+    #[must_use]
+    pub fn expires(&self, prefix: Prefix) -> bool {
+        self.deadlines.contains_key(&prefix)
+    }
+
     /// Returns the prefixes of the list that do not fit into its lookup table. Packets from these prefixes do
     /// not match [`super::Match::listed`].
     #[must_use]
