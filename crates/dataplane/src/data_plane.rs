@@ -47,6 +47,9 @@ pub struct DataPlane {
     /// Engine configuration with which the workers were started. Later changes of the running configuration
     /// do not change this value.
     pub(super) workers: EngineConfig,
+    /// Earliest time at which the housekeeping thread removes expired rules of filters again. Such rules match
+    /// nothing, so their removal may wait.
+    pub(super) next_expiry: Mutex<Instant>,
     pub(super) loads: Mutex<Vec<Load>>,
     pub(super) beats: Mutex<Vec<u64>>,
     pub(super) merged: Mutex<Merged>,

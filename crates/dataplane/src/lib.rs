@@ -90,6 +90,7 @@ use port::{Depot, FrameMemory, HugePages, MemoryConfig};
 use sync::qsbr::Domain;
 
 use devices::DeviceWatches;
+use filters::Remaining;
 use flows::Keeper;
 use lock::locked;
 use open::Footprint;
@@ -112,6 +113,9 @@ pub use users::user_id;
 const LOOK: Duration = Duration::from_millis(250);
 /// Number of polls of the ports' devices per second.
 const LOOKS: u32 = 4;
+/// Pause after the removal of expired rules of filters, as a multiple of the time that the removal took. Rules that
+/// expire one after another thus cause a tenth of the housekeeping thread's work.
+const EXPIRY_PAUSE: u32 = 10;
 /// Minimum time between two polls of the ports' devices. The minimum limits the CPU time that many
 /// device notifications can use.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -183,6 +187,7 @@ impl DataPlane {
             snooping: Mutex::default(),
             watches: Watches::default(),
             workers,
+            next_expiry: Mutex::new(Instant::now()),
             loads: Mutex::new(Vec::new()),
             beats: Mutex::new(Vec::new()),
             merged: Mutex::new(merged),
@@ -292,8 +297,12 @@ impl DataPlane {
     fn look(&self, second: bool) {
         let due = second.then(|| locked(&self.running_state).routers_with_due_sessions()).flatten();
         let sessions = due.map(routers::read_bgp_sessions);
+        let begin = Instant::now();
+        let may_expire = begin >= *locked(&self.next_expiry);
+        let remaining =
+            if may_expire { locked(&self.running_state).filters.remaining() } else { Remaining::none() };
+        let has_expired = !remaining.is_empty();
         // Compiled without the lock, because that can take seconds.
-        let remaining = locked(&self.running_state).filters.remaining();
         let remaining = remaining.compiled();
         let mut reader = locked(&self.snooped);
         let messages = reader.read();
@@ -321,6 +330,9 @@ impl DataPlane {
             }
             running_state.filters.former()
         });
+        if has_expired {
+            *locked(&self.next_expiry) = Instant::now() + EXPIRY_PAUSE * begin.elapsed();
+        }
         // Long to free, so after everything is unlocked.
         drop((reader, snooping));
         drop(former);

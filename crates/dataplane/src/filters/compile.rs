@@ -290,7 +290,7 @@ mod tests {
         let mut filters = Filters::default();
         let prepared = filters.prepare(&config, &BlocklistFiles::default(), &Tables::default()).unwrap();
         defined(&mut filters, prepared);
-        assert!(filters.remaining().0.is_empty(), "no rule has expired");
+        assert!(filters.remaining().is_empty(), "no rule has expired");
         let definition =
             |filters: &mut Filters| filters.running.values_mut().next().unwrap().definition.clone();
         let whole = definition(&mut filters);
@@ -301,7 +301,7 @@ mod tests {
         };
         expire(&mut filters);
         let remaining = filters.remaining().compiled();
-        let tables = remaining.0.values().next().unwrap().compiled.clone().unwrap();
+        let tables = remaining.filters.values().next().unwrap().compiled.clone().unwrap();
         // Another change was faster.
         filters.running.values_mut().next().unwrap().definition = whole.clone();
         filters.expire(&mut Ports::default(), remaining);
@@ -314,7 +314,7 @@ mod tests {
         let now = definition(&mut filters);
         assert_eq!(now.rules.rules.iter().map(|rule| rule.name.as_str()).collect::<Vec<_>>(), ["stays"]);
         assert_eq!(now.compiled.unwrap().table_bytes(), tables.table_bytes());
-        assert!(filters.remaining().0.is_empty());
+        assert!(filters.remaining().is_empty());
     }
 
     /// Mistakes that the configuration's own checks do not find are refused before a port names the filter.

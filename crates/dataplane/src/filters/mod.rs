@@ -407,7 +407,7 @@ impl Filters {
             let needs_tables = running.definition.compiled.is_some();
             Some((name.clone(), RemainingRules { rules, needs_tables, compiled: None }))
         };
-        Remaining(self.running.iter().filter_map(of).collect())
+        Remaining { at: now, filters: self.running.iter().filter_map(of).collect() }
     }
 
     /// Removes blocked prefixes whose time has ended, and expired rules of filters in `remaining`. The housekeeping
@@ -416,9 +416,9 @@ impl Filters {
         let now = Moment::now();
         for (name, running) in &mut self.running {
             running.tell_unlisted(name);
-            let rules = remaining.0.remove(name);
+            let rules = remaining.filters.remove(name);
             let expired = running.expire_prefixes(now).and_then(|()| match rules {
-                Some(rules) => running.expire_rules(name, ports, rules, now),
+                Some(rules) => running.expire_rules(name, ports, rules, remaining.at),
                 None => Ok(None),
             });
             match expired {
@@ -557,19 +557,19 @@ impl Filtering {
         Ok(())
     }
 
-    /// Replaces the rules by the `remaining` rules. Does nothing if the rules have changed or further rules have
-    /// expired since `remaining` was computed. The next call then gets the current remaining rules. Returns the
-    /// former tables.
+    /// Replaces the rules by the `remaining` rules, those that had not expired at the time `at`. Does nothing if the
+    /// rules have changed since `remaining` was computed. A later call then gets the current remaining rules. Rules
+    /// that have expired since `at` are removed by a later call, too. Returns the former tables.
     fn expire_rules(
         &mut self,
         name: &FilterName,
         ports: &mut Ports,
         remaining: RemainingRules,
-        now: Moment,
+        at: Moment,
     ) -> Result<Option<Former>, xdp::Error> {
         let RemainingRules { rules, compiled, .. } = remaining;
         let has_tables = self.definition.compiled.is_some();
-        if self.definition.rules.without_expired(now).as_ref() != Some(&rules)
+        if self.definition.rules.without_expired(at).as_ref() != Some(&rules)
             || compiled.is_none() && has_tables
         {
             return Ok(None);

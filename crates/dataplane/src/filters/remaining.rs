@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::FilterName;
-use xdp::filter::{Compiled, RuleSet};
+use xdp::filter::{Compiled, Moment, RuleSet};
 
 /// Filters in which rules have expired, each with its remaining rules.
-#[derive(Default)]
-pub struct Remaining(pub(super) BTreeMap<FilterName, RemainingRules>);
+pub struct Remaining {
+    /// Time at which the rules that do not remain had expired.
+    pub(super) at: Moment,
+    pub(super) filters: BTreeMap<FilterName, RemainingRules>,
+}
 
 /// Rules of a filter that have not expired.
 pub(super) struct RemainingRules {
@@ -21,10 +24,22 @@ pub(super) struct RemainingRules {
 }
 
 impl Remaining {
+    /// Returns a value without filters, which removes no rules.
+    #[must_use]
+    pub fn none() -> Remaining {
+        Remaining { at: Moment::now(), filters: BTreeMap::new() }
+    }
+
+    /// Returns whether no rules have expired.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.filters.is_empty()
+    }
+
     /// Compiles the remaining rules. The data plane need not be locked.
     #[must_use]
     pub fn compiled(mut self) -> Remaining {
-        for (name, remaining) in self.0.iter_mut().filter(|(_, remaining)| remaining.needs_tables) {
+        for (name, remaining) in self.filters.iter_mut().filter(|(_, remaining)| remaining.needs_tables) {
             match Compiled::new(&remaining.rules) {
                 Ok(compiled) => remaining.compiled = Some(Arc::new(compiled)),
                 Err(error) => tracing::error!(filter = %name, %error, "its expired rules cannot be removed"),
