@@ -558,9 +558,9 @@ fn modify_for(
     let before = pipeline.take_events();
     let done = pipeline.modify_and_decide(changes, now());
     let caused = pipeline.take_events();
-    before.into_iter().for_each(|event| pipeline.push_event(event));
+    before.into_iter().for_each(|event| pipeline.push_taken(event));
     if !caused.is_empty() {
-        pipeline.push_event(Event::Caused(origin, caused));
+        pipeline.push_taken(Event::Caused(origin, caused));
     }
     done
 }

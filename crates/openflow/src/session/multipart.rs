@@ -345,9 +345,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     }
 
     async fn aggregate(&mut self, xid: u32, kind: Kind, filter: FlowFilter) -> Answer {
-        let _turn = self.turn().await?;
+        let turn = self.turn().await?;
         let datapath = Arc::clone(&self.manager.datapath);
-        let sums = apart(move || datapath.aggregate(&filter)).await;
+        let sums = apart(move || {
+            // The permit is held until the sums are complete, even if the session ends meanwhile.
+            let _turn = turn;
+            datapath.aggregate(&filter)
+        });
+        let sums = sums.await;
         let parts = self.parts(xid, kind);
         if self.version == Version::V15 {
             flow::put_oxs_sums(&mut self.out, &sums);

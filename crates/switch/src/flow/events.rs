@@ -78,6 +78,13 @@ impl Events {
         self.list.push(event);
     }
 
+    /// Queues an event that contains events taken from this queue. The memory limit applied to these when they were
+    /// queued, and is not applied again.
+    pub fn queue_taken(&mut self, event: Event) {
+        self.octets = self.octets.saturating_add(event.memory());
+        self.list.push(event);
+    }
+
     /// Returns the queued events and empties the queue. If events were dropped, the last event is
     /// [`Event::Lost`] with the number of dropped events.
     pub fn take(&mut self) -> Vec<Event> {
@@ -143,6 +150,12 @@ mod tests {
         assert_eq!((told.len(), told.last()), (4, Some(&Event::Lost(65_532))));
         events.queue_change(large);
         assert_eq!(events.take().len(), 1, "after the queue was read, there is space");
+        // Events that are queued again within another event are not dropped.
+        (0..5).for_each(|_| events.queue(large()));
+        let caused = events.take();
+        assert_eq!((caused.len(), caused.last()), (4, Some(&Event::Lost(2))));
+        events.queue_taken(Event::Caused(crate::flow::Origin { session: 1, xid: 2 }, caused));
+        assert!(matches!(&events.take()[..], [Event::Caused(_, caused)] if caused.len() == 4));
         // A packet that does not fit hides no change of a rule.
         (0..4).for_each(|_| events.queue(large()));
         events.queue_change(|| Event::PacketIn(packet()));

@@ -434,6 +434,12 @@ impl Pipeline {
         self.events.queue(event);
     }
 
+    /// Queues an event that contains events which [`Pipeline::take_events`] has returned. The event is queued even if
+    /// the memory of the queue is exhausted.
+    pub fn push_taken(&mut self, event: Event) {
+        self.events.queue_taken(event);
+    }
+
     /// Adds matched packets and octets to the counters of a rule, and the packets to the counters of its table.
     /// `used_ns` is the time of the last packet in nanoseconds.
     pub fn credit(&mut self, at: RuleRef, packets: u64, bytes: u64, used_ns: u64) {
