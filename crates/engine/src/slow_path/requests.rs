@@ -16,9 +16,6 @@ pub(super) struct Asking {
 pub(super) struct Barrier {
     pub tables: Arc<FlowTables>,
     pub done: Vec<Box<dyn FnOnce() + Send>>,
-    /// Whether at least one megaflow of the bridge could not be revalidated, because a control thread had locked the
-    /// tables. The requests are then served by the next barrier instead.
-    pub missed: bool,
     /// Bridges whose megaflows the barrier revalidates, with the number of megaflow records that are left. `None` when
     /// all records have been revalidated and the synchronization message has been sent to the workers.
     pub sweep: Option<Vec<(u16, usize)>>,

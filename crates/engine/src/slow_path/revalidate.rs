@@ -93,7 +93,6 @@ impl SlowPath {
         let swept = self.sweeps.bridges().filter(|bridge| *bridge == own || !served.contains_key(bridge));
         Barrier {
             done: vec![asking.done],
-            missed: false,
             sweep: Some(swept.map(|bridge| (bridge, self.sweeps.len(bridge))).collect()),
             number: self.syncs,
             left: vec![true; self.workers.len()],
@@ -185,7 +184,7 @@ impl SlowPath {
 
     /// Revalidates at most `most` of the first `left` megaflow records of a bridge, beginning with
     /// the last one. Returns the number of records that are left. The function stops when its time
-    /// slice is used up. If upcalls are pending, the function stops earlier: after 16 records
+    /// slice is used up, and when a control thread has locked the tables. If upcalls are pending, the function stops earlier: after 16 records
     /// without a translation, or after a translation when 10 us have passed. However, the function
     /// may continue for as long as earlier upcalls have taken.
     fn slice(&mut self, bridge: u16, left: usize, most: usize, now: u64) -> usize {
@@ -194,7 +193,11 @@ impl SlowPath {
         for done in 1..=most.min(left) {
             left -= 1;
             let Some(id) = self.sweeps.get(bridge, left) else { break };
-            let followed = self.look_at(id, now);
+            let Some(followed) = self.look_at(id, now) else {
+                // A control thread has locked the tables. The next slice begins with the same record.
+                left += 1;
+                break;
+            };
             if !followed && !done.is_multiple_of(BREATH) {
                 continue;
             }
@@ -217,11 +220,12 @@ impl SlowPath {
     }
 
     /// Revalidates one megaflow: reads its statistics, applies the idle timeout, and checks its actions.
-    /// Returns whether the megaflow was translated again or learn actions were executed, which takes longer.
-    fn look_at(&mut self, id: u32, now: u64) -> bool {
-        let Some(Some(record)) = self.records.get(id as usize) else { return false };
+    /// Returns whether the megaflow was translated again or learn actions were executed, which takes longer. Returns
+    /// `None` without revalidating the megaflow if a control thread has locked the tables.
+    fn look_at(&mut self, id: u32, now: u64) -> Option<bool> {
+        let Some(Some(record)) = self.records.get(id as usize) else { return Some(false) };
         if record.leaving {
-            return false;
+            return Some(false);
         }
         let (worker, port, mask) = (record.worker, record.port, record.mask);
         let too_many = self.flows >= self.limit
@@ -232,15 +236,12 @@ impl SlowPath {
         let used = record.live.used_ns.get().max(record.created_ns).max(self.used_in_hook(record));
         let fresh = record.live.packets.get() != record.seen.0 || self.is_fresh_in_hook(record);
         let (version, is_current) = (record.version, self.is_served(&bridge));
-        let Some(mut pipeline) = bridge.tables.lock_for_packets() else {
-            self.miss_for_barrier(&bridge.tables);
-            return false;
-        };
+        let mut pipeline = bridge.tables.lock_for_packets()?;
         let counts = if fresh { self.take_counts(id) } else { None };
         if let Some(counts) = counts {
             counts.credit(&mut pipeline);
         }
-        let Some(Some(record)) = self.records.get(id as usize) else { return false };
+        let Some(Some(record)) = self.records.get(id as usize) else { return Some(false) };
         // Learn actions may take as long as a translation.
         let taught = fresh && !record.actions.learns.is_empty();
         if taught {
@@ -249,7 +250,7 @@ impl SlowPath {
         if !is_current || is_outdone || now.saturating_sub(used) > idle {
             drop(pipeline);
             self.dismiss(id);
-            return taught;
+            return Some(taught);
         }
         let changed = pipeline.version() != version && {
             let (flow, mask) = record.bits.both();
@@ -268,7 +269,7 @@ impl SlowPath {
                 record.version = version;
             }
             self.judge(id, now);
-            return taught;
+            return Some(taught);
         }
         self.view.revalidated.fetch_add(u64::from(changed), Ordering::Relaxed);
         // The number of a port that has left the bridge may be reused. No old megaflow may match packets of
@@ -276,7 +277,7 @@ impl SlowPath {
         let Some(in_port) = pipeline.number_of(record.port) else {
             drop(pipeline);
             self.dismiss(id);
-            return taught;
+            return Some(taught);
         };
         let asked = with_port(&record.bits.both().0, in_port);
         let actions = pipeline.translate(TranslationInput { flow: &asked, frame: None, trace: false });
@@ -291,21 +292,12 @@ impl SlowPath {
                     record.version = version;
                 }
                 self.judge(id, now);
-                return true;
+                return Some(true);
             }
             self.view.wrong.fetch_add(1, Ordering::Relaxed);
         }
         self.update_actions(id, actions, meters, in_port, version);
-        true
-    }
-
-    /// Marks the barrier that is in progress for the bridge with these tables as incomplete,
-    /// because a megaflow could not be revalidated.
-    fn miss_for_barrier(&mut self, tables: &Arc<FlowTables>) {
-        let own = self.barriers.iter_mut().find(|barrier| Arc::ptr_eq(&barrier.tables, tables));
-        if let Some(barrier) = own.filter(|barrier| barrier.sweep.is_some()) {
-            barrier.missed = true;
-        }
+        Some(true)
     }
 
     /// Updates a megaflow to the result of a new translation (lookup in the flow tables). If the actions have changed,
@@ -373,13 +365,7 @@ impl SlowPath {
                 continue;
             }
             did = true;
-            let Barrier { tables, done, missed, .. } = self.barriers.remove(at);
-            if missed {
-                let again = done.into_iter().map(|done| Asking { tables: Arc::clone(&tables), done });
-                self.asking.extend(again);
-            } else {
-                done.into_iter().for_each(|done| done());
-            }
+            self.barriers.remove(at).done.into_iter().for_each(|done| done());
         }
         did
     }
