@@ -80,7 +80,10 @@ impl Orders {
             operation: "map",
             source,
         })?;
-        Ok(Orders { map, buckets, memory })
+        let orders = Orders { map, buckets, memory };
+        // A daemon that was killed may have left a queue in this state.
+        orders.words(HOLD).for_each(|word| word.store(0, Ordering::Release));
+        Ok(orders)
     }
 
     pub(crate) fn maps(&self) -> [(&'static str, BorrowedFd<'_>); 2] {
