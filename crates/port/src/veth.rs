@@ -7,9 +7,10 @@
 //!   checksum state. Segmentation by the network stack stays enabled, because it is done before the device
 //!   gets the frame. VLAN tags stay in the frame. GRO is enabled, because it makes NAPI run on the far end.
 //!   NAPI aggregates TCP segments and makes XDP redirects to the far end possible.
-//! - Near end: TCP segmentation by the device is disabled, so that frames of the AF_XDP socket and frames that the
-//!   XDP hook redirects stay in order. IPv6 and ARP of the kernel are disabled and the device has no addresses, so that the kernel
-//!   never transmits on a bridged port. Ports on which the kernel routes are an exception.
+//! - Near end: TCP segmentation by the device is disabled, so that frames of the AF_XDP socket and frames
+//!   that the XDP hook redirects stay in order. IPv6 and ARP of the kernel are disabled and the device has no
+//!   addresses, so that the kernel never transmits on a bridged port. Ports on which the kernel routes are an
+//!   exception.
 //!
 //! The alias `trivium:NAME` of the near end records that the pair belongs to Trivium. After a restart or a
 //! kill, Trivium adopts its existing pairs.

@@ -184,9 +184,10 @@ impl SlowPath {
 
     /// Revalidates at most `most` of the first `left` megaflow records of a bridge, beginning with
     /// the last one. Returns the number of records that are left. The function stops when its time
-    /// slice is used up, and when a control thread has locked the tables. If upcalls are pending, the function stops earlier: after 16 records
-    /// without a translation, or after a translation when 10 us have passed. However, the function
-    /// may continue for as long as earlier upcalls have taken.
+    /// slice is used up, and when a control thread has locked the tables. If upcalls are pending,
+    /// the function stops earlier: after 16 records without a translation, or after a translation
+    /// when 10 us have passed. However, the function may continue for as long as earlier upcalls
+    /// have taken.
     fn slice(&mut self, bridge: u16, left: usize, most: usize, now: u64) -> usize {
         let begin = monotonic().ns;
         let mut left = left.min(self.sweeps.len(bridge));
