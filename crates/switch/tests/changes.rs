@@ -134,16 +134,6 @@ fn statistics_count_who_goes_by_groups_and_meters() {
         let kind = GroupKind::Indirect;
         Mod::Group(GroupMod::Add(Group { id, kind, method: SelectMethod::Default, buckets: vec![bucket] }))
     };
-    let bands = vec![Band { kind: BandKind::Drop, rate: 1, burst: 1 }];
-    let meter = |id| {
-        Mod::Meter(MeterMod::Add(Meter {
-            id,
-            packets: true,
-            bursts: true,
-            stats: true,
-            bands: bands.clone(),
-        }))
-    };
     let made =
         [group(1, vec![out(1)]), group(2, vec![Action::Group(1)]), group(3, vec![]), meter(7), meter(8)];
     pipeline.modify(&made, 0).unwrap();
@@ -166,6 +156,53 @@ fn statistics_count_who_goes_by_groups_and_meters() {
     assert_eq!(pipeline.flows(&FlowFilter::default(), 0).len(), 3);
     pipeline.modify(&[Mod::Meter(MeterMod::Delete(None))], 0).unwrap();
     assert_eq!(pipeline.flows(&FlowFilter::default(), 0).len(), 1);
+}
+
+/// A meter that a bucket of a group uses takes the group with it, and the rules that use the group. A refused batch
+/// brings all of them back.
+#[test]
+fn a_removed_meter_removes_the_groups_that_use_it() {
+    let mut pipeline = Pipeline::new();
+    let metered = |id| vec![Action::Clone(vec![Action::Meter(id), out(1)])];
+    let mods: Vec<Mod> = [7, 8]
+        .map(meter)
+        .into_iter()
+        .chain([
+            Mod::Group(GroupMod::Add(group(1, metered(7)))),
+            Mod::Group(GroupMod::Add(group(2, metered(8)))),
+            Mod::Group(GroupMod::Add(group(3, vec![out(1)]))),
+        ])
+        .collect();
+    pipeline.modify(&mods, 0).unwrap();
+    for id in 1..=3 {
+        add(&mut pipeline, 0, 1, from(id), vec![Action::Group(id)]);
+    }
+    let counts = |pipeline: &Pipeline| {
+        (
+            pipeline.meters().count(),
+            pipeline.group_stats(0).len(),
+            pipeline.flows(&FlowFilter::default(), 0).len(),
+        )
+    };
+    let gone = |id| Mod::Meter(MeterMod::Delete(id));
+    let refused =
+        [gone(Some(7)), Mod::Group(GroupMod::Modify { group: group(9, Vec::new()), or_add: false })];
+    assert_eq!(pipeline.modify(&refused, 0), Err((1, FlowError::UnknownGroup)));
+    assert_eq!(counts(&pipeline), (2, 3, 3));
+    pipeline.modify(&[gone(Some(7))], 0).unwrap();
+    assert_eq!(counts(&pipeline), (1, 2, 2));
+    // A group that no longer uses the meter stays.
+    let change = Mod::Group(GroupMod::Modify { group: group(2, vec![out(2)]), or_add: false });
+    pipeline.modify(&[change, gone(Some(8))], 0).unwrap();
+    assert_eq!(counts(&pipeline), (0, 2, 2));
+    let back = Mod::Group(GroupMod::Modify { group: group(2, metered(8)), or_add: false });
+    pipeline.modify(&[meter(8), back, gone(None)], 0).unwrap();
+    assert_eq!(counts(&pipeline), (0, 1, 1));
+}
+
+fn meter(id: u32) -> Mod {
+    let bands = vec![Band { kind: BandKind::Drop, rate: 1, burst: 1 }];
+    Mod::Meter(MeterMod::Add(Meter { id, packets: true, bursts: true, stats: true, bands }))
 }
 
 fn group(id: u32, actions: Vec<Action>) -> Group {

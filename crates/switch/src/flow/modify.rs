@@ -124,10 +124,16 @@ impl Pipeline {
                 let count = |state: Option<&GroupState>| state.map_or(0, |state| state.group.buckets.len());
                 let less = count(self.groups.get(&id));
                 self.buckets = self.buckets + count(state.as_deref()) - less;
-                match state {
+                if let Some(state) = &state {
+                    self.uses.group_linked(&state.meters);
+                }
+                let undone = match state {
                     Some(state) => self.groups.insert(id, *state),
                     None => self.groups.remove(&id),
                 };
+                if let Some(undone) = undone {
+                    self.uses.group_unlinked(&undone.meters);
+                }
                 self.touch(Touched::All);
             }
             Undo::Meter(id, state) => {

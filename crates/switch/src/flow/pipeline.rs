@@ -84,6 +84,8 @@ pub(crate) struct GroupState {
     /// Numbers of the groups to which the buckets of this group refer, by an action or as watch group, each listed
     /// once.
     pub reached: Box<[u32]>,
+    /// Numbers of the meters that the buckets of this group use, each listed once.
+    pub meters: Box<[u32]>,
     /// Fields for tunnel options that the buckets of this group use.
     pub options: OptionFields,
     pub created_ns: u64,

@@ -1,5 +1,5 @@
 //! Reference counts of groups, meters and tunnel option fields. The counts show, without a scan
-//! over all rules, whether a group, meter or field is in use.
+//! over all rules and groups, whether a group, meter or field is in use.
 
 use std::collections::HashMap;
 
@@ -7,11 +7,14 @@ use super::field::TUN_METADATA;
 use super::option_fields::OptionFields;
 use super::rule::Rule;
 
-/// Numbers of rules that use each group, meter and tunnel option field. See the [module](self).
+/// Numbers of rules that use each group, meter and tunnel option field, and numbers of groups that use each meter.
+/// See the [module](self).
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Uses {
     groups: HashMap<u32, u32>,
     meters: HashMap<u32, u32>,
+    /// Number of groups that use each meter in a bucket.
+    metered_groups: HashMap<u32, u32>,
     options: [u32; TUN_METADATA as usize],
     named: Vec<u32>,
 }
@@ -27,14 +30,18 @@ impl Uses {
     /// removed or is about to change.
     pub fn unlinked(&mut self, rule: &Rule) {
         options_of(rule).numbers().for_each(|number| self.options[number] -= 1);
-        self.each(rule, |uses, id| {
-            if let Some(count) = uses.get_mut(&id) {
-                *count -= 1;
-                if *count == 0 {
-                    uses.remove(&id);
-                }
-            }
-        });
+        self.each(rule, remove);
+    }
+
+    /// Counts a new group for the meters that its buckets use.
+    pub fn group_linked(&mut self, meters: &[u32]) {
+        meters.iter().for_each(|id| *self.metered_groups.entry(*id).or_default() += 1);
+    }
+
+    /// Subtracts a group from the counts of the meters that its buckets use. The group was removed or is about to
+    /// change.
+    pub fn group_unlinked(&mut self, meters: &[u32]) {
+        meters.iter().for_each(|id| remove(&mut self.metered_groups, *id));
     }
 
     /// Returns whether any rule uses a group.
@@ -45,6 +52,11 @@ impl Uses {
     /// Returns whether any rule uses a meter.
     pub fn has_meter(&self, id: u32) -> bool {
         self.meters.contains_key(&id)
+    }
+
+    /// Returns whether a bucket of any group uses the meter `id`, or any meter if `id` is `None`.
+    pub fn has_metered_group(&self, id: Option<u32>) -> bool {
+        id.map_or(!self.metered_groups.is_empty(), |id| self.metered_groups.contains_key(&id))
     }
 
     /// Returns the tunnel option fields that any rule uses.
@@ -58,6 +70,15 @@ impl Uses {
         self.named.drain(..).for_each(|id| change(&mut self.groups, id));
         rule.instructions.meters(&mut self.named);
         self.named.drain(..).for_each(|id| change(&mut self.meters, id));
+    }
+}
+
+fn remove(uses: &mut HashMap<u32, u32>, id: u32) {
+    if let Some(count) = uses.get_mut(&id) {
+        *count -= 1;
+        if *count == 0 {
+            uses.remove(&id);
+        }
     }
 }
 

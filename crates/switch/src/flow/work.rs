@@ -174,13 +174,7 @@ impl Pipeline {
                 }
             },
             Mod::Group(change) => self.work_of_groups(change, all, coming, estimate),
-            Mod::Meter(MeterMod::Delete(None)) => match estimate {
-                Estimate::Least => all,
-                Estimate::Most => all.saturating_add(self.meters.len() * WORK_OF_CHANGE),
-            },
-            Mod::Meter(MeterMod::Delete(Some(id))) if self.uses.has_meter(*id) => all,
-            Mod::Meter(MeterMod::Delete(_)) => 1,
-            Mod::Meter(MeterMod::Add(_) | MeterMod::Modify(_)) => WORK_OF_CHANGE,
+            Mod::Meter(change) => self.work_of_meters(change, all, estimate),
             Mod::PacketOut(_) => WORK_OF_PACKET,
         };
         let (orphans, visited) = self.orphans_in(change);
@@ -222,12 +216,35 @@ impl Pipeline {
                 }
             }
             GroupMod::Delete(ALL_GROUPS) if estimate == Estimate::Most => {
-                let groups = self.groups.len() * WORK_OF_CHANGE + self.buckets * WORK_OF_OLD_BUCKET;
-                all.saturating_add(groups)
+                all.saturating_add(self.work_to_delete_all_groups())
             }
             GroupMod::Delete(id) if *id == ALL_GROUPS || self.uses.has_group(*id) => all,
             GroupMod::Delete(_) => 1,
         }
+    }
+
+    /// Returns the estimated work of a change of meters, in units of one rule visit. `all` is the work of visiting
+    /// all rules with their actions.
+    fn work_of_meters(&self, change: &MeterMod, all: usize, estimate: Estimate) -> usize {
+        let id = match change {
+            MeterMod::Add(_) | MeterMod::Modify(_) => return WORK_OF_CHANGE,
+            MeterMod::Delete(id) => *id,
+        };
+        let rules = if id.is_none_or(|id| self.uses.has_meter(id)) { all } else { 1 };
+        if estimate == Estimate::Least {
+            return rules;
+        }
+        let meters = if id.is_none() { self.meters.len() * WORK_OF_CHANGE } else { 0 };
+        let groups = if self.uses.has_metered_group(id) {
+            all.saturating_add(self.groups.len() + self.work_to_delete_all_groups())
+        } else {
+            0
+        };
+        rules.saturating_add(meters).saturating_add(groups)
+    }
+
+    fn work_to_delete_all_groups(&self) -> usize {
+        self.groups.len() * WORK_OF_CHANGE + self.buckets * WORK_OF_OLD_BUCKET
     }
 
     /// Returns the work of removing these groups with their buckets, in units of one rule visit.

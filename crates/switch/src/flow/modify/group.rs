@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::flow::Action;
 use crate::flow::action::{Reference, any_reference};
 use crate::flow::batch::Batch;
-use crate::flow::group_references::reached;
+use crate::flow::group_references::{meters_of, reached};
 use crate::flow::message::{
     ALL_GROUPS, Bucket, BucketPlace, Event, FlowError, ForwardedRequest, Group, GroupKind, GroupMod, Removed,
 };
@@ -124,10 +124,13 @@ impl Pipeline {
             bytes: 0,
             buckets: vec![(0, 0); group.buckets.len()],
             options: OptionFields::of_buckets(&group.buckets),
+            meters: meters_of(&group),
             group: Arc::new(group),
             reached,
         };
+        self.uses.group_linked(&state.meters);
         if let Some(old) = &old {
+            self.uses.group_unlinked(&old.meters);
             (state.packets, state.bytes) = (old.packets, old.bytes);
             // The first of several old buckets with one number counts.
             let before = old.group.buckets.iter().zip(&old.buckets).rev();
@@ -203,12 +206,14 @@ impl Pipeline {
         Ok(height)
     }
 
-    fn delete_groups(&mut self, gone: &[u32], batch: &mut Batch) -> Result<(), FlowError> {
+    /// Removes groups, together with the rules that use them.
+    pub(super) fn delete_groups(&mut self, gone: &[u32], batch: &mut Batch) -> Result<(), FlowError> {
         batch.work(self.work_to_delete(gone))?;
         for id in gone {
             if let Some(state) = self.groups.remove(id) {
                 self.held = self.held.saturating_sub(state.group.memory());
                 self.buckets -= state.group.buckets.len();
+                self.uses.group_unlinked(&state.meters);
                 batch.group(*id, Some(state));
             }
         }

@@ -41,6 +41,7 @@ impl Pipeline {
                     batch.meter(*id, state);
                     self.touch(Touched::All);
                 }
+                self.delete_groups_of_meters(&gone, batch)?;
                 if !gone.iter().any(|id| self.uses.has_meter(*id)) {
                     return Ok(());
                 }
@@ -61,6 +62,19 @@ impl Pipeline {
                 Ok(())
             }
         }
+    }
+
+    /// Removes the groups that use one of these meters in a bucket, together with the rules that use the groups.
+    /// OpenFlow specifies this only for rules that use a removed meter. A group that stayed would forward without
+    /// the meter.
+    fn delete_groups_of_meters(&mut self, gone: &BTreeSet<u32>, batch: &mut Batch) -> Result<(), FlowError> {
+        if !gone.iter().any(|id| self.uses.has_metered_group(Some(*id))) {
+            return Ok(());
+        }
+        batch.work(self.groups.len())?;
+        let users = self.groups.iter().filter(|(_, state)| state.meters.iter().any(|id| gone.contains(id)));
+        let users: Vec<u32> = users.map(|(id, _)| *id).collect();
+        self.delete_groups(&users, batch)
     }
 
     fn put_meter(&mut self, meter: &Meter, batch: &mut Batch) -> Result<(), FlowError> {
