@@ -102,7 +102,7 @@ static __attribute__((noinline)) int stage_route(struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end, *header;
 	struct ethhdr *ethernet = data;
 	__u32 left = bpf_xdp_get_buff_len(ctx) - sizeof(*ethernet);
-	int v4, reason, has_priority = 0;
+	int v4, reason, is_group, has_priority = 0;
 	__be16 protocol;
 
 	if ((void *)(ethernet + 1) > end)
@@ -137,13 +137,22 @@ static __attribute__((noinline)) int stage_route(struct xdp_md *ctx)
 	if (v4 && (route.sources != ROUTE_SOURCES_ANY || route.present & ROUTE_LIMITED) &&
 	    route_evades(header, end, left))
 		return TO_THE_WORKER;
-	if (ethernet->h_dest[0] & 1)
+	is_group = ethernet->h_dest[0] & 1;
+	if (is_group && route.sources == ROUTE_SOURCES_ANY)
 		return TRIVIUM_COUNT_PASSED_GROUP;
-	if (!route_is_for(ethernet, route.mac, v4))
+	if (!is_group && !route_is_for(ethernet, route.mac, v4))
 		return TRIVIUM_COUNT_ROUTE_STATION;
 	reason = v4 ? route_ipv4(header, end, left) : route_ipv6(header, end, left);
 	/* A header that ends behind the first buffer looks malformed here. */
 	if (reason == TRIVIUM_COUNT_PASSED_MALFORMED && (__u64)(end - header) < left)
+		return TO_THE_WORKER;
+	/*
+	 * The kernel also receives unicast packets that arrive at a group address. Only the worker checks the sources of
+	 * those to an address that is not the router's, which may be the broadcast address of a network.
+	 */
+	if (is_group && (reason == TRIVIUM_COUNT_PASSED_GROUP || reason == TRIVIUM_COUNT_PASSED_MALFORMED))
+		return TRIVIUM_COUNT_PASSED_GROUP;
+	if (is_group && reason != TRIVIUM_COUNT_PASSED_LOCAL4 && reason != TRIVIUM_COUNT_PASSED_LOCAL6)
 		return TO_THE_WORKER;
 	/* Only the worker removes the tag. */
 	if (has_priority && reason == NOT_THE_KERNELS)

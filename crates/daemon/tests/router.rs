@@ -512,8 +512,29 @@ fn sources_that_are_elsewhere_are_refused() {
     refused("10.8.2.77", "10.8.2.2");
     refused("fd00:8:2::77", "fd00:8:2::2");
     refused("203.0.113.9", "10.8.2.2");
-    // The check applies to packets to this host, too.
+    // The check applies to packets to this host, too, also if they arrive at a group address of the link.
     refused("10.8.2.77", "10.8.1.1");
+    let group = |source: &str, to: &str, passes: bool| {
+        let before = dropped();
+        let frame = spec::parse(&format!("eth_dst=ff:ff:ff:ff:ff:ff,ip_src={source},ip_dst={to},udp,len=90"));
+        let frame = frame.unwrap();
+        for frame in [&frame, &priority(&frame), &with_options(&frame)] {
+            sender.send(frame).unwrap();
+        }
+        let wanted = if passes { before } else { before + 3 };
+        eventually(&format!("{source} to {to} at a group address"), PATIENCE, || {
+            if dropped() == wanted { Ok(()) } else { Err(dropped().to_string()) }
+        })
+        .unwrap();
+    };
+    let groups = || {
+        group("10.8.1.77", "10.8.1.1", true);
+        group("10.8.1.77", "10.8.1.255", true);
+        group("10.8.2.77", "10.8.1.1", false);
+        group("10.8.2.77", "10.8.1.255", false);
+        group("203.0.113.9", "10.8.2.2", false);
+    };
+    groups();
     let explain = |source: &str| rig.ok(&["explain", "--in", "h1", &packet(source, "10.8.2.2")]);
     let said = explain("10.8.2.77");
     assert!(
@@ -542,6 +563,7 @@ fn sources_that_are_elsewhere_are_refused() {
     passes("fd00:8:1::77", "fd00:8:2::2");
     refused("10.8.2.77", "10.8.2.2");
     refused("fd00:8:2::77", "fd00:8:2::2");
+    groups();
     // The setting changes while the router runs.
     let file = rig.write("loose.toml", &asking(&rig, "loose"));
     rig.ok(&["apply", file.to_str().unwrap()]);

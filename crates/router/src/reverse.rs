@@ -153,9 +153,28 @@ fn is_checked(decision: Decision, key: impl FnOnce() -> FlowKey) -> bool {
             | Punt::Elsewhere => true,
             // The kernel also forwards packets that are punted as `Own`, by routes that only it follows.
             Punt::Own | Punt::Scope => !is_from_link(&key()),
-            Punt::NotIp | Punt::Group | Punt::NotRouted => false,
+            Punt::Group => is_unicast_from_elsewhere(&key()),
+            Punt::NotIp | Punt::NotRouted => false,
         },
         Decision::Drop(_) => false,
+    }
+}
+
+/// Returns whether a packet, which arrived at a group MAC address, has an IP destination that is neither a multicast
+/// address nor 0.0.0.0 or 255.255.255.255, and a source that need not be on the link. The kernel receives these packets
+/// like others for its own addresses.
+fn is_unicast_from_elsewhere(key: &FlowKey) -> bool {
+    match key.l3_kind() {
+        _ if key.is_tagged() => false,
+        L3Kind::Ipv4 => {
+            let destination = key.ipv4_dst();
+            let is_group =
+                destination.is_multicast() || destination.is_broadcast() || destination.is_unspecified();
+            // DHCP clients have no address yet.
+            !is_group && !key.ipv4_src().is_unspecified()
+        }
+        L3Kind::Ipv6 => !key.ipv6_dst().is_multicast() && !is_from_link(key),
+        L3Kind::None | L3Kind::Arp => false,
     }
 }
 

@@ -242,8 +242,37 @@ fn packets_to_this_host_are_checked_and_packets_from_the_link_are_not() {
         ("ip_src=::,ip_dst=ff02::1,udp", Decision::Drop(DropReason::MartianSource)),
         ("ip_src=2001:db8:9::9,ip_dst=2001:db8:1::1,udp", Decision::Drop(DropReason::ReversePath)),
         ("arp", Decision::Punt(Punt::NotIp)),
+        // The kernel receives unicast packets at group addresses of the link, too. It does not forward them.
+        (
+            "eth_dst=ff:ff:ff:ff:ff:ff,ip_src=192.0.2.1,ip_dst=10.0.1.1,udp",
+            Decision::Drop(DropReason::ReversePath),
+        ),
+        (
+            "eth_dst=ff:ff:ff:ff:ff:ff,ip_src=192.0.2.1,ip_dst=10.0.1.9,udp",
+            Decision::Drop(DropReason::ReversePath),
+        ),
+        ("eth_dst=ff:ff:ff:ff:ff:ff,ip_src=10.0.1.9,ip_dst=10.0.1.1,udp", Decision::Punt(Punt::Group)),
+        ("eth_dst=ff:ff:ff:ff:ff:ff,ip_src=10.0.1.9,ip_dst=10.0.1.255,udp", Decision::Punt(Punt::Group)),
+        (
+            "eth_dst=ff:ff:ff:ff:ff:ff,ip_src=192.0.2.1,ip_dst=255.255.255.255,udp",
+            Decision::Punt(Punt::Group),
+        ),
+        ("eth_dst=01:00:5e:00:00:05,ip_src=192.0.2.1,ip_dst=224.0.0.5,udp", Decision::Punt(Punt::Group)),
+        (
+            "eth_dst=ff:ff:ff:ff:ff:ff,ip_src=0.0.0.0,ip_dst=10.0.1.1,udp,udp_dst=67",
+            Decision::Punt(Punt::Group),
+        ),
+        (
+            "eth_dst=33:33:00:00:00:01,ip_src=2001:db8:9::9,ip_dst=2001:db8::1,udp",
+            Decision::Drop(DropReason::ReversePath),
+        ),
+        ("eth_dst=33:33:00:00:00:01,ip_src=2001:db8::9,ip_dst=2001:db8::1,udp", Decision::Punt(Punt::Group)),
+        ("eth_dst=33:33:00:00:00:01,ip_src=fe80::9,ip_dst=2001:db8::1,udp", Decision::Punt(Punt::Group)),
+        ("eth_dst=33:33:00:00:00:01,ip_src=2001:db8:9::9,ip_dst=ff02::1,udp", Decision::Punt(Punt::Group)),
+        ("eth_dst=ff:ff:ff:ff:ff:ff,arp", Decision::Punt(Punt::Group)),
     ] {
-        let frame = spec::parse(&format!("eth_dst={OWN},{text}")).unwrap();
+        let own = if text.starts_with("eth_dst=") { String::new() } else { format!("eth_dst={OWN},") };
+        let frame = spec::parse(&format!("{own}{text}")).unwrap();
         let (mut key, mut out) = (FlowKey::default(), [Decision::default()]);
         let layers = FlowKey::extract(&frame, frame.len(), PortId(0), &mut key).unwrap();
         router.decide(0, &reader, &[key], &[layers], &mut Scratch::default(), &mut out);
