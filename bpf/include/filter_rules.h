@@ -24,6 +24,8 @@ struct filter_walk {
 	__u32 word;
 	__u32 verdict; /* enum filter_verdict, with the index of a rule with cookies above it */
 	__u32 length;  /* length of the frame */
+	/* Index of the first rule with cookies and a dry run, plus 1. Present only with PORT_SERVICES. */
+	__u32 trial;
 	/* Rows of the fields that are present. Other elements are never written or read. */
 	__u32 row[FILTER_ROWS];
 };
@@ -288,9 +290,15 @@ TRIVIUM_INLINE int apply(struct filter_walk *walk, __u32 index)
 	if (!count)
 		return 0;
 	if (PORT_SERVICES && rule->action == FILTER_COOKIE) {
-		/* The first matching rule with cookies applies. */
-		if (walk->verdict == FILTER_VERDICT_MET)
+		/* The first matching rule with cookies applies, a dry run only if no other rule does. */
+		if (walk->verdict == FILTER_VERDICT_MET || (rule->flags & FILTER_DRY_RUN && walk->trial))
 			return 0;
+		if (rule->flags & FILTER_DRY_RUN) {
+			walk->trial = index + 1;
+			count->packets += 1;
+			count->bytes += walk->length;
+			return 0;
+		}
 		walk->verdict = FILTER_VERDICT_SERVICE | index << FILTER_VERDICT_BITS;
 		count->packets += 1;
 		count->bytes += walk->length;

@@ -332,7 +332,7 @@ static __attribute__((noinline)) int syncookie_meet(struct xdp_md *ctx, struct c
 
 /*
  * Runs the filter (stage_filter.h) with rules that have cookies. Such a rule ends the walk and judges the
- * frame, and the walk continues with the next rule.
+ * frame, and the walk continues with the next rule. A dry run judges the frame after the walk.
  */
 static __attribute__((noinline)) int stage_services(struct xdp_md *ctx)
 {
@@ -340,7 +340,8 @@ static __attribute__((noinline)) int stage_services(struct xdp_md *ctx)
 	enum filter_verdict verdict;
 	struct cookie_work *work;
 	__u64 common;
-	__u32 slot = 0;
+	__u32 slot = 0, index;
+	int is_trial;
 
 	work = bpf_map_lookup_elem(&filter_work, &slot);
 	if (!work)
@@ -354,13 +355,18 @@ static __attribute__((noinline)) int stage_services(struct xdp_md *ctx)
 		return FILTER_VERDICT_CONTINUE;
 	walk.length = bpf_xdp_get_buff_len(ctx);
 	walk.verdict = FILTER_VERDICT_CONTINUE;
+	walk.trial = 0;
 	walk.word = 0;
 	walk.words = filter.words == 1 ? 0 : common;
 	walk.bits = filter.words == 1 ? common : 0;
 	bpf_loop(FILTER_STEPS, walk_step, &walk, 0);
-	if ((walk.verdict & ((1 << FILTER_VERDICT_BITS) - 1)) != FILTER_VERDICT_SERVICE)
+	is_trial = (walk.verdict & ((1 << FILTER_VERDICT_BITS) - 1)) != FILTER_VERDICT_SERVICE;
+	if (is_trial && !walk.trial)
 		return walk.verdict;
-	verdict = syncookie_meet(ctx, work, walk.verdict >> FILTER_VERDICT_BITS);
+	index = is_trial ? walk.trial - 1 : walk.verdict >> FILTER_VERDICT_BITS;
+	verdict = syncookie_meet(ctx, work, index);
+	if (is_trial)
+		return walk.verdict;
 	if (verdict != FILTER_VERDICT_CONTINUE)
 		return verdict;
 	walk.verdict = FILTER_VERDICT_MET;

@@ -485,6 +485,28 @@ fn a_dry_run_only_counts() {
     }
 }
 
+/// A dry run protects nothing, so that a rule that it hid would protect nothing either.
+#[test]
+fn a_dry_run_hides_no_rule() {
+    need_root!();
+    let trial = |name: &str| Rule { dry_run: true, priority: 20, ..service(name, cookie(), None) };
+    let all = |action| other("all", 1, Match::default(), action);
+    let guarded =
+        hook(vec![trial("trial"), trial("second"), service("web", retry(), None), all(Action::Count)]);
+    assert_eq!(guarded.fate(&segment(SYN)), Fate::Answered);
+    assert_eq!(guarded.fate(&segment(ACK)), Fate::On);
+    assert_eq!((guarded.acted("trial"), guarded.acted("second")), ((2, 0), (0, 0)));
+    assert_eq!((guarded.acted("web").0, guarded.acted("all").0), (2, 1));
+    // Later rules decide, and the dry run counts on which frames it would have acted.
+    for (action, fate) in [(Action::Drop, Fate::Dropped), (Action::Pass, Fate::On), (Action::Count, Fate::On)]
+    {
+        let alone = hook(vec![trial("trial"), all(action)]);
+        assert_eq!([0; 3].map(|_| alone.fate(&segment(SYN))), [fate; 3]);
+        let (packets, acted) = alone.acted("trial");
+        assert!(packets == 3 && acted >= 2, "{packets}, {acted}");
+    }
+}
+
 #[test]
 fn other_rules_come_before_and_after() {
     need_root!();
