@@ -75,7 +75,8 @@ struct bridge_order {
 	__u64 done;   /* all frames up to this number have left the worker */
 	__u64 now;    /* seconds */
 	__u64 hold;   /* whether frames that wait for their order are dropped, because the queue overflows */
-	__u64 bypass; /* whether all frames go to the worker, for an observer */
+	/* Whether all frames go to the worker, for an observer: 1 if the queue has a worker, 2 always. */
+	__u64 bypass;
 	__u64 reserved1[4];
 };
 

@@ -400,6 +400,19 @@ static __attribute__((noinline)) enum route_back route_back(struct xdp_md *ctx, 
 }
 
 /*
+ * Returns whether a packet goes to the worker for an observer. A daemon that was killed leaves the state of its
+ * observers, and no worker.
+ */
+TRIVIUM_INLINE int route_watched(struct xdp_md *ctx, __u64 families)
+{
+	__u32 queue = ctx->rx_queue_index;
+
+	if (!(families & (ROUTE_WATCHED | ROUTE_WATCHED_TEST)))
+		return 0;
+	return families & ROUTE_WATCHED_TEST || bpf_map_lookup_elem(&xsks, &queue);
+}
+
+/*
  * Routes a frame. Returns a verdict, ROUTE_UP, or ROUTE_WAITS. The frame has either a complete IP header with
  * addresses and a hop limit that may be forwarded, or the tag of a VLAN that is an interface.
  */
@@ -411,7 +424,7 @@ static __attribute__((noinline)) int route_answer(struct xdp_md *ctx)
 	__u32 zero = 0, hop, number;
 	struct route_switch *on = bpf_map_lookup_elem(&route_switch, &zero);
 	__be16 protocol;
-	__u64 said, *path;
+	__u64 said, *path, families;
 
 	if (!on || (void *)(ethernet + 1) > end)
 		return ROUTE_UP;
@@ -428,7 +441,8 @@ static __attribute__((noinline)) int route_answer(struct xdp_md *ctx)
 		packet.tagged = 1;
 	}
 	packet.v4 = protocol == bpf_htons(ETH_P_IP);
-	if (!(ROUTE_WORD(on->families) & (packet.v4 ? ROUTE_IPV4 : ROUTE_IPV6)))
+	families = ROUTE_WORD(on->families);
+	if (!(families & (packet.v4 ? ROUTE_IPV4 : ROUTE_IPV6)) || route_watched(ctx, families))
 		return ROUTE_UP;
 	if (route.partial && is_partial(header, end, protocol))
 		return ROUTE_UP;

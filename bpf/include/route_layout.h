@@ -136,13 +136,18 @@ struct route_interface {
 /* Secret numbers of the hash of route_links, six for each of an address's two places. */
 #define ROUTE_LINK_SECRETS 12
 
-/* Address families that the hook routes. */
+/*
+ * Address families that the hook routes. With ROUTE_WATCHED, the packets of queues with a worker go to the
+ * worker, for an observer. With ROUTE_WATCHED_TEST, all packets do.
+ */
 struct route_switch {
 	__u64 families;
 };
 
 #define ROUTE_IPV4 1
 #define ROUTE_IPV6 2
+#define ROUTE_WATCHED 4
+#define ROUTE_WATCHED_TEST 8
 
 /* Packets and bytes that one CPU has sent to a neighbour. */
 struct route_sent {

@@ -93,7 +93,8 @@ TRIVIUM_INLINE int bridge_where(struct bridge_station *station, __u64 key, __u32
 
 TRIVIUM_INLINE __u32 *bridge_bucket(__u32 queue, __u64 from, __u64 to)
 {
-	__u64 hash = (from * 31 + to) * bridge.factor;
+	/* A sender that does not know the factor cannot choose a bucket. */
+	__u64 hash = (from * bridge.factor + to) * bridge.factor;
 	__u32 bucket = hash >> 52;
 	__u32 line = queue * BRIDGE_BUCKET_LINES + bucket / BRIDGE_BUCKETS_OF_LINE;
 	struct bridge_flows *flows = bpf_map_lookup_elem(&bridge_buckets, &line);
@@ -109,6 +110,15 @@ TRIVIUM_INLINE int bridge_settled(const struct bridge_order *order, __u32 last, 
 	if ((__s32)(done - last) >= 0)
 		return 1;
 	return !bpf_map_lookup_elem(&xsks, &queue);
+}
+
+/*
+ * Returns whether all frames go to the worker, for an observer. A daemon that was killed leaves the state of its
+ * observers, and no worker.
+ */
+TRIVIUM_INLINE int bridge_bypassed(const struct bridge_order *order, __u32 queue)
+{
+	return order->bypass > 1 || (order->bypass && bpf_map_lookup_elem(&xsks, &queue));
 }
 
 TRIVIUM_INLINE void bridge_counted(__u32 port, __u32 length, int received)
@@ -257,7 +267,7 @@ TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order,
 	to = (*(__u64 *)ethernet->h_dest & MAC_MASK) | (__u64)vid << 48;
 	from = (*(__u64 *)ethernet->h_source & MAC_MASK) | (__u64)vid << 48;
 	*bucket = bridge_bucket(queue, from, to);
-	if (!*bucket || ethernet->h_dest[0] & 1 || end - data != length || order->bypass || up)
+	if (!*bucket || ethernet->h_dest[0] & 1 || end - data != length || up || bridge_bypassed(order, queue))
 		return BRIDGE_UP;
 	to_where = bridge_way(order, from, to, length - (tagged ? TAG_BYTES : 0));
 	if (!to_where)

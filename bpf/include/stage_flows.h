@@ -439,7 +439,7 @@ TRIVIUM_INLINE int flow_answer(struct xdp_md *ctx, struct bridge_order *order, _
 	/* TCP flags, TOS and TTL change within a flow, so they are not a part of the hash. */
 	hash += ((__u64)*(__u32 *)&seen->key.eth_type << 32 | *(__u32 *)&seen->key.src_port) * flows.factors[7];
 	*bucket = flow_bucket(queue, hash, 1);
-	if (!*bucket || !others || order->bypass || up)
+	if (!*bucket || !others || up || bridge_bypassed(order, queue))
 		return BRIDGE_UP;
 	now = bpf_ktime_get_coarse_ns();
 	if (now >= *(volatile __u64 *)&state->until)

@@ -532,7 +532,7 @@ fn nothing_is_answered_that_is_not_to_be() {
     assert_eq!(hook.answer(&frame), None, "nobody looks after the flows");
     table.renew(u64::MAX);
     hook.stage.orders().set_bypass(true);
-    assert_eq!(hook.answer(&frame), None, "somebody watches");
+    assert!(hook.answer(&frame).is_some(), "no worker is there that could be watched");
     hook.stage.orders().set_bypass(false);
     assert!(hook.answer(&frame).is_some());
     // Output to the receiving port, and operations that only workers execute.

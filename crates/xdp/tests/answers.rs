@@ -373,10 +373,16 @@ fn no_frame_overtakes_one_that_went_up() {
         assert_eq!(way(frame), Counter::RouteForwarded);
         orders.hold(0, false);
     }
-    // No frame can be pending without a socket.
-    rig.tables.answers.answer(false, false);
+    // An observer of the worker sees every frame.
+    rig.tables.answers.watch(true);
+    assert_eq!(rig.tables.answers.answers(), (false, false));
+    assert_eq!(way(&other), Counter::Steered);
+    rig.tables.answers.watch(false);
+    orders.finish(0, orders.numbers(0).0);
+    assert_eq!(way(&other), Counter::RouteForwarded);
+    // No frame can be pending without a socket. Observers that a killed daemon has left do not matter.
+    rig.tables.answers.watch(true);
     assert_eq!(way(&known), Counter::Steered);
-    rig.tables.answers.answer(true, true);
     attached.clear_socket(0).unwrap();
     assert_eq!(way(&known), Counter::RouteForwarded);
 }

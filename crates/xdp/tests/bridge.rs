@@ -42,7 +42,7 @@ struct Rig {
     devices: BridgeDevices,
     attached: Attached,
     near: u32,
-    _socket: Option<OwnedFd>,
+    socket: Option<OwnedFd>,
     _namespace: Namespace,
 }
 
@@ -62,7 +62,7 @@ impl Rig {
         let table = StationTable::new(64, 0x9e37_79b9_7f4a_7c15).unwrap();
         assert!(table.insert(key(VLAN, A), place(1), 5));
         assert!(table.insert(key(VLAN, B), place(2), 5));
-        Rig { table, devices, attached, near, _socket: socket, _namespace: namespace }
+        Rig { table, devices, attached, near, socket, _namespace: namespace }
     }
 
     fn stage(&self, port: BridgePort) -> BridgeStage {
@@ -396,6 +396,13 @@ fn no_frame_overtakes_one_that_went_up() {
     orders.finish(0, orders.numbers(0).0);
     assert_eq!(way(&loaded, &known), Counter::Bridged);
     orders.hold(0, false);
+    // Observers that a killed daemon has left do not matter where no socket is.
+    orders.set_bypass(true);
+    assert_eq!(way(&loaded, &known), Counter::Steered);
+    rig.attached.clear_socket(0).unwrap();
+    assert_eq!(way(&loaded, &known), Counter::Bridged);
+    orders.set_bypass(false);
+    rig.attached.set_socket(0, rig.socket.as_ref().unwrap().as_fd()).unwrap();
     // A change of constants keeps the order.
     assert_eq!(way(&loaded, &unknown), Counter::Steered);
     port.learning = false;

@@ -94,7 +94,9 @@ impl Orders {
     /// test run, no frame counts as being in a worker.
     pub(crate) fn scratch(&self) -> Result<Orders, Error> {
         let orders = Orders::new(self.queues())?;
-        orders.set_bypass(self.is_bypassed());
+        // A test run has no worker.
+        let bypass = if self.is_bypassed() { 2 } else { 0 };
+        orders.words(BYPASS).for_each(|word| word.store(bypass, Ordering::Release));
         for queue in 0..orders.queues() {
             orders.finish(queue, 0);
         }
@@ -163,7 +165,7 @@ impl Orders {
     }
 
     /// Sets whether the XDP program sends all frames to the worker. This is needed while packets are captured or traced
-    /// in the workers.
+    /// in the workers. A queue without a worker is not affected.
     pub fn set_bypass(&self, on: bool) {
         self.words(BYPASS).for_each(|word| word.store(u64::from(on), Ordering::Release));
     }

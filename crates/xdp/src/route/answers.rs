@@ -65,6 +65,14 @@ const WHERE_PORT: u32 = 20;
 const PORT: u64 = 0xfff;
 const MTU: u64 = 0xf_ffff;
 
+/// `ROUTE_IPV4` and `ROUTE_IPV6`: address families that the programs forward.
+const IPV4: u64 = 1;
+const IPV6: u64 = 2;
+/// `ROUTE_WATCHED`: packets of queues with a worker go to the worker.
+const WATCHED: u64 = 4;
+/// `ROUTE_WATCHED_TEST`: all packets go to the worker. Only test runs have this flag, because they have no worker.
+const WATCHED_TEST: u64 = 8;
+
 /// Sizes of a virtual router's route tables for XDP programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerSizes {
@@ -309,8 +317,21 @@ impl Answers {
     /// Enables forwarding by routes in the XDP programs for each address family, from the next frame on. Packets of a
     /// family that is not enabled go to the worker.
     pub fn answer(&self, ipv4: bool, ipv6: bool) {
+        let families = if ipv4 { IPV4 } else { 0 } | if ipv6 { IPV6 } else { 0 };
+        self.set(IPV4 | IPV6, families);
+    }
+
+    /// Sets whether all packets go to the worker, from the next frame on. This is needed while packets are captured or
+    /// traced in the workers. A queue without a worker is not affected, so that a router whose daemon was killed goes
+    /// on forwarding.
+    pub fn watch(&self, on: bool) {
+        self.set(WATCHED, if on { WATCHED } else { 0 });
+    }
+
+    fn set(&self, mask: u64, bits: u64) {
         if let [word] = self.switch.as_ref() {
-            word.store(u64::from(ipv4) | u64::from(ipv6) << 1, Ordering::Release);
+            word.fetch_and(!mask | bits, Ordering::AcqRel);
+            word.fetch_or(bits, Ordering::AcqRel);
         }
     }
 
@@ -318,7 +339,8 @@ impl Answers {
     #[must_use]
     pub fn answers(&self) -> (bool, bool) {
         let word = self.switch.as_ref().first().map_or(0, |word| word.load(Ordering::Acquire));
-        (word & 1 != 0, word & 2 != 0)
+        let word = if word & WATCHED == 0 { word } else { 0 };
+        (word & IPV4 != 0, word & IPV6 != 0)
     }
 
     /// Sets the output interface with this number. With `None` the XDP programs send no packets to this interface. If
@@ -453,6 +475,15 @@ impl AnswerMaps {
                 create(SENT, MapKind::Mappable, SENT_SIZE, sys::map_info(map).map_err(failed)?.max_entries)
             }
             COUNTS => create(COUNTS, MapKind::PerCpuArray, COUNT_SIZE, ROUTE_PORTS),
+            SWITCH => {
+                let copy = create(SWITCH, MapKind::Mappable, 8, 1)?;
+                let word = sys::map_lookup::<8>(map, 0).map(u64::from_ne_bytes);
+                let word = word.map_err(|source| Error::Map { map: SWITCH, operation: "read", source })?;
+                let word = if word & WATCHED == 0 { word } else { word | WATCHED_TEST };
+                sys::map_update(copy.as_fd(), &0_u32.to_ne_bytes(), &word.to_ne_bytes())
+                    .map_err(|source| Error::Map { map: SWITCH, operation: "write", source })?;
+                Ok(copy)
+            }
             name => map.try_clone_to_owned().map_err(|source| Error::Map {
                 map: name,
                 operation: "duplicate",
