@@ -27,6 +27,7 @@ mod maps;
 mod rule;
 mod sample;
 mod table;
+mod table_maps;
 mod tally;
 mod trie;
 mod worker;

@@ -1,13 +1,14 @@
 //! Compiles the rules of filters into tables, before the data plane is locked, because the tables of thousands of
 //! rules take seconds to build. All compiled filters together have a limit ([`COMPILED_MAX`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control::{FailureKind, PlaneError};
 use model::{Config, FilterName};
 use xdp::filter::{Compiled, FilterError, RuleSet};
 
+use super::remaining::create_maps;
 use super::{BlocklistFiles, Definition, Filters, named_by_ports, object, refused, translate};
 
 /// Maximum size in bytes of the tables of all compiled filters. The kernel holds a second copy of the
@@ -33,6 +34,7 @@ impl Tables {
     /// Returns an error if the rules of a filter conflict.
     pub fn compile(new: &Config, before: &Config) -> Result<Tables, PlaneError> {
         let (named, named_before) = (named_by_ports(new), named_by_ports(before));
+        let hooked = in_hooks(new);
         let (mut tables, mut bytes) = (BTreeMap::new(), 0);
         for (name, wanted) in new.filters.iter().filter(|(name, _)| named.contains(name)) {
             if bytes > COMPILED_MAX {
@@ -44,6 +46,9 @@ impl Tables {
             let rules = translate::current_rules(wanted);
             let compiled = Compiled::new(&rules).map_err(|error| refused(name, &error))?;
             bytes += compiled.table_bytes();
+            if hooked.contains(name) {
+                create_maps(name, &compiled);
+            }
             let filter = CompiledFilter { wanted: wanted.clone(), rules, compiled: Arc::new(compiled) };
             tables.insert(name.clone(), filter);
         }
@@ -61,6 +66,12 @@ impl Tables {
             definition.compiled = Some(Arc::clone(&filter.compiled));
         }
     }
+}
+
+/// Returns the filters that hooks apply. Filters of ports without a hook are applied by workers.
+fn in_hooks(config: &Config) -> BTreeSet<&FilterName> {
+    let hooked = config.ports.values().filter(|port| port.kind.xdp().is_some());
+    hooked.filter_map(|port| port.filter.as_ref()).collect()
 }
 
 /// Returns the problems that prevent hooks from applying the filters of an otherwise valid configuration:

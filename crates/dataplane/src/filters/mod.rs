@@ -405,7 +405,8 @@ impl Filters {
             running.definition.rules.next_expiry().filter(|next| *next <= now)?;
             let rules = running.definition.rules.without_expired(now)?;
             let needs_tables = running.definition.compiled.is_some();
-            Some((name.clone(), RemainingRules { rules, needs_tables, compiled: None }))
+            let in_hooks = running.kernel.is_some();
+            Some((name.clone(), RemainingRules { rules, needs_tables, in_hooks, compiled: None }))
         };
         Remaining { at: now, filters: self.running.iter().filter_map(of).collect() }
     }

@@ -19,6 +19,8 @@ pub(super) struct RemainingRules {
     pub(super) rules: RuleSet,
     /// Whether the filter needs tables, because a port names the filter.
     pub(super) needs_tables: bool,
+    /// Whether hooks apply the filter.
+    pub(super) in_hooks: bool,
     /// Tables of the rules. `None` until [`Remaining::compiled`] has compiled the rules.
     pub(super) compiled: Option<Arc<Compiled>>,
 }
@@ -41,10 +43,23 @@ impl Remaining {
     pub fn compiled(mut self) -> Remaining {
         for (name, remaining) in self.filters.iter_mut().filter(|(_, remaining)| remaining.needs_tables) {
             match Compiled::new(&remaining.rules) {
-                Ok(compiled) => remaining.compiled = Some(Arc::new(compiled)),
+                Ok(compiled) => {
+                    if remaining.in_hooks {
+                        create_maps(name, &compiled);
+                    }
+                    remaining.compiled = Some(Arc::new(compiled));
+                }
                 Err(error) => tracing::error!(filter = %name, %error, "its expired rules cannot be removed"),
             }
         }
         self
+    }
+}
+
+/// Creates the kernel maps of a filter's tables. An error is only logged, because the maps are created again when a
+/// hook gets the filter.
+pub(super) fn create_maps(name: &FilterName, compiled: &Compiled) {
+    if let Err(error) = compiled.create_maps() {
+        tracing::warn!(filter = %name, %error, "the maps of its tables cannot be created in advance");
     }
 }

@@ -2,16 +2,19 @@
 //! prefix tries, bit rows, and the constants of the program.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use packet::net::Prefix;
 use packet::net::{Family, FragmentState, PatternBase, RateUnit, VlanMatch};
 
 use super::bits::{Bits, Classes, Table, table};
+use super::table_maps::TableMaps;
 use super::trie::address_field;
 use super::{
     Action, CookieScheme, FilterError, Match, PROBES_MAX, RULES_MAX, Rule, RuleSet, SynCookie, Unreadable,
     check,
 };
+use crate::Error;
 
 /// Number of frame fields that rules match. The following constants are the field numbers of `enum
 /// filter_field`.
@@ -68,6 +71,8 @@ pub struct Compiled {
     /// Classes of the values that byte patterns require. The key consists of the index of a place in the frame and the
     /// value that a pattern requires at this place.
     pub(super) probes: BTreeMap<(u32, u64), u32>,
+    /// Kernel maps with the tables, except the rules. Filled by [`Compiled::create_maps`].
+    pub(super) maps: OnceLock<Arc<TableMaps>>,
 }
 
 impl Compiled {
@@ -85,7 +90,7 @@ impl Compiled {
         // The rule for unreadable frames needs no header fields of its own.
         compiler.conf[3] = u32::from(set.rules.iter().any(|rule| looks_beyond_ip(&rule.matches)));
         let Compiler { conf, classes, tries, rows, probes, .. } = compiler;
-        Ok(Compiled { rules, conf, classes, tries, rows, probes })
+        Ok(Compiled { rules, conf, classes, tries, rows, probes, maps: OnceLock::new() })
     }
 
     /// Checks filter rules without compiling them. The check takes little time and memory, and returns each error of
@@ -108,6 +113,25 @@ impl Compiled {
     /// Returns the first rule with SYN cookies. Returns `None` if no rule has SYN cookies.
     pub(super) fn cookies(&self) -> Option<&Rule> {
         self.rules.iter().find(|rule| matches!(rule.action, Action::SynCookie(_)))
+    }
+
+    /// Creates the kernel maps of the tables. [`super::Filter`] then uses these maps. Writing large tables takes long,
+    /// so a caller with a lock calls this function before it locks. If the maps are not created in advance, the filter
+    /// creates them.
+    ///
+    /// # Errors
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
+    pub fn create_maps(&self) -> Result<(), Error> {
+        self.table_maps().map(drop)
+    }
+
+    /// Returns the kernel maps of the tables, and creates them if they do not exist.
+    pub(super) fn table_maps(&self) -> Result<Arc<TableMaps>, Error> {
+        if let Some(maps) = self.maps.get() {
+            return Ok(Arc::clone(maps));
+        }
+        let maps = Arc::new(TableMaps::new(&self.classes, &self.tries, &self.rows, &self.probes)?);
+        Ok(Arc::clone(self.maps.get_or_init(|| maps)))
     }
 
     /// Returns the size in bytes that the tables of the compiled rules have in the kernel.

@@ -9,14 +9,14 @@ use packet::net::Prefix;
 
 use super::compiled::{Conf, SCRATCH, USES, USES_COOKIES, rule_bytes};
 use super::cookie::{CookieCounters, CookieMaps, check_kernel};
+use super::table_maps::{CLASSES, PROBES, ROWS, TRIES, TableMaps, create, filled};
 use super::{Action, Blocklist, Compiled, FilterSizes, blocklist};
 use crate::Error;
 use crate::map_copy::copy_array;
-use crate::sys::{self, MapKind, MapSpec, Mapped};
+use crate::sys::{self, MapKind};
 
 /// Names of the filter's maps that are created for each rule set, in the order of `FilterMaps::set`.
-const SET_MAPS: [&str; 5] =
-    ["filter_classes", "filter_tries", "filter_rows", "filter_rules", "filter_probes"];
+const SET_MAPS: [&str; 5] = [CLASSES, TRIES, ROWS, "filter_rules", PROBES];
 /// Names of the filter's maps that are kept when the rule set is replaced.
 const SHARED_MAPS: [&str; 6] =
     ["filter_counts", "filter_buckets", "filter_sources", "filter_samples", MISSED, blocklist::OUTER];
@@ -400,60 +400,26 @@ fn create_missed() -> Result<OwnedFd, Error> {
     create(MISSED, MapKind::PerCpuArray, 4, 8, 1)
 }
 
-fn create(name: &'static str, kind: MapKind, key: u32, value: u32, entries: u32) -> Result<OwnedFd, Error> {
-    let spec = MapSpec { name, kind, key, value, entries };
-    sys::map_create(spec, None).map_err(|source| Error::Map { map: name, operation: "create", source })
-}
-
 fn set_maps(
     compiled: &Compiled,
     slots: &[u32],
     shared: Arc<Shared>,
     cookies: Option<Arc<CookieMaps>>,
 ) -> Result<FilterMaps, Error> {
-    let [classes, tries, rows, rules, probes] = SET_MAPS;
-    let entries = u32::try_from(compiled.probes.len().max(1)).unwrap_or(u32::MAX);
-    let probe_map = create(probes, MapKind::Hash, 16, 4, entries)?;
-    for ((probe, value), class) in &compiled.probes {
-        let mut key = [0; 16];
-        key[..8].copy_from_slice(&value.to_ne_bytes());
-        key[8..12].copy_from_slice(&probe.to_ne_bytes());
-        sys::map_update(probe_map.as_fd(), &key, &class.to_ne_bytes()).map_err(|source| Error::Map {
-            map: probes,
-            operation: "add to",
-            source,
-        })?;
-    }
-    let rules_of = || compiled.rules.iter().zip(slots).flat_map(|(rule, slot)| rule_bytes(rule, *slot));
+    let duplicate = |map, fd: &OwnedFd| {
+        fd.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
+    };
+    let [a, b, c, rules, d] = SET_MAPS;
+    let TableMaps { classes, tries, rows, probes } = &*compiled.table_maps()?;
+    let rules_of = compiled.rules.iter().zip(slots).flat_map(|(rule, slot)| rule_bytes(rule, *slot));
     let set = [
-        filled(
-            classes,
-            64,
-            compiled.classes.len() * 2,
-            compiled.classes.iter().flat_map(|c| c.to_ne_bytes()),
-        )?,
-        filled(tries, 64, compiled.tries.len() * 4, compiled.tries.iter().flat_map(|e| e.to_ne_bytes()))?,
-        filled(rows, 8, compiled.rows.len() * 8, compiled.rows.iter().flat_map(|w| w.to_ne_bytes()))?,
-        filled(rules, 128, compiled.rules.len() * 128, rules_of())?,
-        probe_map,
+        duplicate(a, classes)?,
+        duplicate(b, tries)?,
+        duplicate(c, rows)?,
+        filled(rules, 128, compiled.rules.len() * 128, rules_of)?,
+        duplicate(d, probes)?,
     ];
     Ok(FilterMaps { conf: compiled.conf, set, shared, cookies })
-}
-
-/// Creates an array map that contains the `length` bytes of `bytes`. An element has `value` bytes. The array has at
-/// least one element.
-fn filled(
-    name: &'static str,
-    value: usize,
-    length: usize,
-    bytes: impl Iterator<Item = u8>,
-) -> Result<OwnedFd, Error> {
-    let size = |n| u32::try_from(n).unwrap_or(u32::MAX);
-    let map = create(name, MapKind::Mappable, 4, size(value), size(length.div_ceil(value).max(1)))?;
-    let memory =
-        Mapped::new(map.as_fd()).map_err(|source| Error::Map { map: name, operation: "map", source })?;
-    memory.write(bytes);
-    Ok(map)
 }
 
 /// Assignment of slots to rules by name. A slot is an index in the maps of counters and of rate limit buckets.
