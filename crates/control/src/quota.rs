@@ -69,6 +69,8 @@ pub(crate) struct Quotas {
     pub drifts: Quota,
     /// Quota of measurements of BPF program runs. During a measurement, the kernel counts the runs of all BPF programs.
     pub measurements: Quota,
+    /// Quota of explanations of packets. For each of them, the kernel verifies a program.
+    pub explanations: Quota,
 }
 
 impl Default for Quotas {
@@ -81,6 +83,7 @@ impl Default for Quotas {
             texts: Quota::new(2, 1, 2),
             drifts: Quota::new(1, 1, 1),
             measurements: Quota::new(1, 1, 1),
+            explanations: Quota::new(1, 1, 1),
         }
     }
 }

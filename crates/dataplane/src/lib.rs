@@ -40,6 +40,7 @@ mod flows;
 mod foreign;
 mod handover;
 mod hook_offload;
+mod hook_test;
 mod hooks;
 mod ids;
 mod listener;

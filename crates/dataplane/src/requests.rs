@@ -19,6 +19,7 @@ use tokio::sync::mpsc::Sender;
 use super::data_plane::DataPlane;
 use super::filters::{BlocklistFiles, Filters, Reloaded, Tables};
 use super::handover::HandoverError;
+use super::hook_test::HookAnswer;
 use super::lock::locked;
 use super::ports::no_such_port;
 use super::running_state::FilterParts;
@@ -260,13 +261,18 @@ impl Plane for DataPlane {
     fn explain(&self, in_port: &str, frame: &[u8]) -> Result<Explanation, PlaneError> {
         let port = self.port_id(in_port)?;
         let names = self.names();
-        let mut story = self.engine(|engine| {
+        let (test, rule) = {
             let running_state = locked(&self.running_state);
-            let (hook, rule) =
-                (running_state.hook_says(in_port, frame), running_state.worker_drops(in_port, frame));
-            drop(running_state);
-            Ok(observe::explain(engine, &names, (port, in_port), frame, hook, rule))
-        })?;
+            (running_state.hook_test(in_port), running_state.worker_drops(in_port, frame))
+        };
+        let hook = test.and_then(|test| {
+            let HookAnswer { says, device } = test.run(frame)?;
+            let running_state = locked(&self.running_state);
+            let port = says.device.and_then(|index| running_state.port_of_device(test.namespace(), index));
+            Some((says, port.map(ToString::to_string).or(device)))
+        });
+        let mut story =
+            self.engine(|engine| Ok(observe::explain(engine, &names, (port, in_port), frame, hook, rule)))?;
         let router = locked(&self.running_state).config.router_of(in_port).map(|(name, _)| name.to_string());
         if let (Some(router), Some(to)) = (router, routes::destination(frame)) {
             // The routes are read a moment after the trace. The trace report is complete without them.

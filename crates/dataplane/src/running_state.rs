@@ -23,18 +23,18 @@ use model::{
 };
 use packet::PortId;
 use port::af_xdp::BUSY_WAIT;
-use xdp::HookSays;
 use xdp::user::UserProgram;
 
 use super::af_xdp::{self, Start};
 use super::bridges::{self, Bridges};
 use super::change;
 use super::custom_program;
-use super::device::{Device, inside, object, place};
+use super::device::{Device, object, place};
 use super::filters::{BlocklistFiles, BuiltLists, Changed, Definition, Filters, Remaining, Tables};
 use super::flows::Flows;
 use super::foreign::Former;
 use super::hook_offload::{HookOffload, Occasion};
+use super::hook_test::HookTest;
 use super::ids::Names;
 use super::moves::Moves;
 use super::open::{self, Footprint, Opened, PortSpec};
@@ -447,34 +447,21 @@ impl RunningState {
         self.hook_offload.look(engine, &self.config, &mut self.ports, &self.bridges, table, second);
     }
 
-    /// Test-runs a port's hook program on `frame`, without sending the frame, and returns what the program does. The
-    /// second value is the port or device to which the kernel's routes send the frame. Returns `None` if the port has
-    /// no hook or the test run fails.
-    pub fn hook_says(&self, name: &str, frame: &[u8]) -> Option<(HookSays, Option<String>)> {
+    /// Returns a port's hook program for a test run that explains a frame. Returns `None` if the port has no hook or is
+    /// down.
+    pub fn hook_test(&self, name: &str) -> Option<HookTest> {
         let (name, running) = self.ports.get_key_value(name)?;
         let (hook, device) = (running.hook.as_ref()?, running.device.as_ref()?);
-        // The kernel runs no program on a frame shorter than an Ethernet header.
-        if frame.len() < 14 || !running.is_up() {
-            return None;
-        }
-        let ask = || {
-            let says = hook.explain(frame).map_err(|error| super::device::failed(name, &error))?;
-            let sent_by = says.device.map(|index| match port::link::by_index(index) {
-                Ok(info) => info.name,
-                Err(_) => format!("device #{index}"),
-            });
-            Ok((says, sent_by))
+        if running.is_up() { HookTest::new(name, hook, device.namespace.as_ref()) } else { None }
+    }
+
+    /// Returns the port whose device has this interface index in a network namespace.
+    pub fn port_of_device(&self, namespace: Option<&Namespace>, ifindex: u32) -> Option<&PortName> {
+        let is_meant = |device: &Device| {
+            device.ifindex == ifindex && place(device.namespace.as_ref()) == place(namespace)
         };
-        let (says, sent_by) = inside(&object(name), device.namespace.as_ref(), ask)
-            .inspect_err(|error| tracing::warn!(port = %name, %error, "its hook cannot be asked"))
-            .ok()?;
-        let beside = |other: &Device| place(other.namespace.as_ref()) == place(device.namespace.as_ref());
-        let port = self.ports.iter().find(|(_, other)| {
-            let other = other.device.as_ref().filter(|other| beside(other));
-            says.device.is_some() && other.map(|other| other.ifindex) == says.device
-        });
-        let sent_by = port.map(|(port, _)| port.to_string()).or(sent_by);
-        Some((says, sent_by))
+        let port = self.ports.iter().find(|(_, port)| port.device.as_ref().is_some_and(is_meant));
+        port.map(|(name, _)| name)
     }
 
     /// Publishes a snapshot of the running configuration to the workers.

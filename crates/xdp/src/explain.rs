@@ -2,14 +2,16 @@
 //! program and copies of all maps to which the program writes. It does not change the port's counters, tables, frame
 //! sequence numbers or rate limits, and no frame is transmitted.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use packet::net::FiveTuple;
 
+use crate::build::Build;
 use crate::fib::FibStage;
 use crate::stages::Stages;
 use crate::steer::SteerTo;
-use crate::{Attached, Counter, Error, Loaded, Verdict};
+use crate::{Attached, Constants, Counter, Error, Loaded, Verdict};
 
 /// Result of a test run of a port's XDP program: what the program does with a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +46,36 @@ pub struct HookSays {
     pub user: Option<(String, bool)>,
 }
 
+/// A port's program at one moment, for a test run. The value holds the maps of the program, so that the test run does
+/// not need the [`Attached`] value, which a lock may guard.
+#[derive(Debug)]
+pub struct Explainer {
+    constants: Constants,
+    build: Build,
+    ifindex: u32,
+    stages: Stages,
+    locals: [OwnedFd; 2],
+    user: Option<(String, bool)>,
+}
+
 impl Attached {
+    /// Returns the port's program for a test run. The call loads and copies nothing.
+    ///
+    /// # Errors
+    /// Returns [`Error::Map`] if a map cannot be duplicated.
+    pub fn explainer(&self) -> Result<Explainer, Error> {
+        Ok(Explainer {
+            constants: self.constants(),
+            build: self.build(),
+            ifindex: self.ifindex(),
+            stages: self.stages().clone(),
+            locals: self.maps().duplicate_locals()?,
+            user: self.user().map(|user| (user.name().to_owned(), user.goes_on())),
+        })
+    }
+}
+
+impl Explainer {
     /// Makes a test run of the port's own program with a frame of at least 14 bytes, and returns
     /// the result. The test run treats the frame as received on the first queue, and assumes that
     /// no worker holds an earlier frame of the flow. The calling thread must be in the device's
@@ -53,7 +84,7 @@ impl Attached {
     /// # Errors
     /// Returns [`Error::Map`], [`Error::Load`] or [`Error::TestRun`].
     pub fn explain(&self, frame: &[u8]) -> Result<HookSays, Error> {
-        let Stages { filter, bridge, flows, fib, route, steer, dump: _ } = self.stages();
+        let Stages { filter, bridge, flows, fib, route, steer, dump: _ } = &self.stages;
         let scratch = Stages {
             filter: filter.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             bridge: bridge.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
@@ -63,9 +94,9 @@ impl Attached {
             steer: steer.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             dump: None,
         };
-        let loaded = Loaded::new(self.constants(), None, self.build(), None, scratch.clone())?;
-        loaded.maps.copy_locals(self.maps())?;
-        let run = loaded.test_run_from(frame, Some((self.ifindex(), 0)), 1)?;
+        let loaded = Loaded::new(self.constants, None, self.build, None, scratch.clone())?;
+        loaded.maps.copy_locals(&self.locals)?;
+        let run = loaded.test_run_from(frame, Some((self.ifindex, 0)), 1)?;
         let counters = loaded.counters()?;
         let counter =
             Counter::ALL.into_iter().find(|counter| counters.get(*counter) > 0).unwrap_or(Counter::Aborted);
@@ -80,7 +111,6 @@ impl Attached {
         let sent = routed.map(|maps| FibStage::over(Arc::clone(maps)).counts()).transpose()?;
         let device = sent.and_then(|sent| sent.into_iter().find(|(_, count)| count.packets > 0));
         let steered = scratch.steer.as_ref().map(|maps| maps.steered()).transpose()?;
-        let user = self.user().map(|user| (user.name().to_owned(), user.goes_on()));
         Ok(HookSays {
             counter,
             verdict: run.verdict,
@@ -91,7 +121,7 @@ impl Attached {
             device: device.map(|(ifindex, _)| ifindex),
             flow: steered.and_then(|steered| steered.flow),
             steered: steered.and_then(|steered| steered.to),
-            user,
+            user: self.user.clone(),
         })
     }
 }

@@ -79,7 +79,7 @@ pub use attached::Attached;
 pub use config::{Constants, LocalAddresses, Owner, ProgramConfig, WhenDown};
 pub use counters::{Counter, Counters};
 pub use error::Error;
-pub use explain::HookSays;
+pub use explain::{Explainer, HookSays};
 pub use hand_over::{HandOver, HookDescriptors};
 pub use inspect::{
     Features, MapInfo, ProgramInfo, RunStatistics, driver, features, inspect, program as program_by_id,

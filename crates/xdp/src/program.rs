@@ -67,9 +67,18 @@ impl Maps {
     }
 
     /// Copies the port's local addresses from the maps `others` to these maps.
-    pub(crate) fn copy_locals(&self, others: &Maps) -> Result<(), Error> {
-        copy_keys::<4>("local4", others.local4.as_fd(), self.local4.as_fd())?;
-        copy_keys::<16>("local6", others.local6.as_fd(), self.local6.as_fd())
+    pub(crate) fn copy_locals(&self, [four, six]: &[OwnedFd; 2]) -> Result<(), Error> {
+        copy_keys::<4>("local4", four.as_fd(), self.local4.as_fd())?;
+        copy_keys::<16>("local6", six.as_fd(), self.local6.as_fd())
+    }
+
+    /// Duplicates the maps of the local addresses, for [`Maps::copy_locals`].
+    pub(crate) fn duplicate_locals(&self) -> Result<[OwnedFd; 2], Error> {
+        let failed = |map| move |source| Error::Map { map, operation: "duplicate", source };
+        Ok([
+            self.local4.try_clone().map_err(failed("local4"))?,
+            self.local6.try_clone().map_err(failed("local6"))?,
+        ])
     }
 
     /// Adds the local addresses in `locals` that the maps lack. Then removes addresses that are not in `locals`, unless

@@ -405,7 +405,7 @@ fn a_successor_goes_on_with_the_order() {
     assert_eq!(line.port.route_orders().unwrap().numbers(0).1, 41);
     let adopted = Attached::import(line.port.export()).unwrap();
     assert_eq!(adopted.route_orders().unwrap().numbers(0).1, 41);
-    assert!(adopted.explain(&ipv4([198, 51, 100, 7].into(), 60, |_| ())).is_ok());
+    assert!(adopted.explainer().unwrap().explain(&ipv4([198, 51, 100, 7].into(), 60, |_| ())).is_ok());
 }
 
 /// A successor finds the tables that its predecessor's program reads, and explaining a frame counts nothing.
@@ -416,7 +416,7 @@ fn explaining_counts_nothing_and_a_successor_finds_the_tables() {
     line.tables.resolve(line.near[1], "10.0.2.2", FAR[1]);
     line.tables.set("198.51.100.0/24", &next_hops(&[hop(line.near[1], "10.0.2.2")]));
     let frame = ipv4([198, 51, 100, 7].into(), 60, |_| ());
-    let says = line.port.explain(&frame).unwrap();
+    let says = line.port.explainer().unwrap().explain(&frame).unwrap();
     assert_eq!((says.counter, says.verdict, says.to), (Counter::RouteForwarded, Verdict::Redirect, Some(2)));
     let leads = line.tables.adjacencies.leads(says.neighbour.unwrap());
     assert_eq!(leads, Some((line.near[1], Some([10, 0, 2, 2].into()))));
@@ -427,7 +427,7 @@ fn explaining_counts_nothing_and_a_successor_finds_the_tables() {
     let adopted = Attached::import(line.port.export()).unwrap();
     let found = adopted.route().unwrap();
     assert!(found.is_same(&stage).unwrap() && found.is_answering());
-    let says = adopted.explain(&frame).unwrap();
+    let says = adopted.explainer().unwrap().explain(&frame).unwrap();
     assert_eq!((says.counter, says.to), (Counter::RouteForwarded, Some(2)));
     // The tables of another router are different tables.
     let (other, own) = (Tables::new(), Own::new("red").unwrap());

@@ -319,12 +319,13 @@ fn explain_tells_the_device_and_counts_nothing() {
     let (before, counts) = (router.attached.counters().unwrap(), stage.counts().unwrap());
 
     let frame = ipv4(BEHIND, 60, |_| ());
-    let says = router.attached.explain(&frame).unwrap();
+    let says = router.attached.explainer().unwrap().explain(&frame).unwrap();
     assert_eq!((says.counter, says.device), (Counter::FibForwarded, Some(router.near[1])));
     assert_eq!(says.frame, forwarded(&frame, 1));
-    let says = router.attached.explain(&ipv4(Ipv4Addr::new(10, 0, 4, 2), 60, |_| ())).unwrap();
+    let says =
+        router.attached.explainer().unwrap().explain(&ipv4(Ipv4Addr::new(10, 0, 4, 2), 60, |_| ())).unwrap();
     assert_eq!((says.counter, says.device), (Counter::FibForwarded, Some(5000)));
-    let says = router.attached.explain(&ipv4(BEHIND, 60, |ip| ip[8] = 1)).unwrap();
+    let says = router.attached.explainer().unwrap().explain(&ipv4(BEHIND, 60, |ip| ip[8] = 1)).unwrap();
     assert_eq!((says.counter, says.device), (Counter::FibTtl, None));
     assert_eq!(stage.counts().unwrap(), counts);
     assert_eq!(

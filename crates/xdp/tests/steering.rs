@@ -513,12 +513,12 @@ fn a_port_in_the_kernels_routing_is_spread_by_the_table() {
     steering.set_table(&[SteerTo::Cpu(0); STEER_BUCKETS], false).unwrap();
     attached.set_stage(StageChange::Steering(Some(&steering))).unwrap();
     let frame = frame(UDP);
-    let says = attached.explain(&frame).unwrap();
+    let says = attached.explainer().unwrap().explain(&frame).unwrap();
     // The reason of the stage, and the CPU of the table.
     assert!(says.counter.name().starts_with("fib_"), "{says:?}");
     assert_eq!((says.verdict, says.steered, says.flow), (Verdict::Redirect, Some(SteerTo::Cpu(0)), None));
     steering.insert(udp(), to(SteerTo::Kernel)).unwrap();
-    let says = attached.explain(&frame).unwrap();
+    let says = attached.explainer().unwrap().explain(&frame).unwrap();
     assert_eq!((says.counter, says.verdict), (Counter::SteeringKernel, Verdict::Pass));
     assert_eq!((says.steered, says.flow), (Some(SteerTo::Kernel), Some(udp())));
     // Explaining a frame counts nothing.
@@ -753,7 +753,7 @@ fn programs_of_both_builds_share_a_steering() {
     for port in &mut ports {
         port.set_stage(StageChange::Steering(Some(&steering))).unwrap();
         assert!(steering.is_on(port));
-        let says = port.explain(&frame(UDP)).unwrap();
+        let says = port.explainer().unwrap().explain(&frame(UDP)).unwrap();
         assert_eq!((says.verdict, says.counter), CPU);
     }
     // A CPU that is added later is available for both ports.
@@ -761,7 +761,7 @@ fn programs_of_both_builds_share_a_steering() {
     steering.set_table(&[SteerTo::Cpu(last); STEER_BUCKETS], true).unwrap();
     for port in &ports {
         let other = frame(&UDP.replace("src_port=7", "src_port=8"));
-        assert_eq!(port.explain(&other).unwrap().steered, Some(SteerTo::Cpu(last)));
-        assert_eq!(port.explain(&other).unwrap().verdict, Verdict::Redirect);
+        assert_eq!(port.explainer().unwrap().explain(&other).unwrap().steered, Some(SteerTo::Cpu(last)));
+        assert_eq!(port.explainer().unwrap().explain(&other).unwrap().verdict, Verdict::Redirect);
     }
 }

@@ -719,14 +719,14 @@ fn a_hook_is_explained_and_adopted() {
         PortProgram::load(&config).unwrap().attach(near, AttachMode::Native, Some(pin.clone())).unwrap();
     port.set_stage(StageChange::Filter(Some(&filter))).unwrap();
     let syn = segment(SYN);
-    let said = port.explain(&syn.frame()).unwrap();
+    let said = port.explainer().unwrap().explain(&syn.frame()).unwrap();
     assert_eq!((said.counter, said.verdict), (Counter::FilterAnswered, Verdict::Redirect));
     assert_eq!(said.rules, [("web".to_owned(), true)]);
     let answer = read(&said.frame, &syn);
     // A cookie in an explained RST does not register a client.
     let reset = Segment { flags: RST, seq: answer.ack, ..syn.clone() };
-    assert_eq!(port.explain(&reset.frame()).unwrap().counter, Counter::FilterDropped);
-    assert_eq!(port.explain(&syn.frame()).unwrap().counter, Counter::FilterAnswered);
+    assert_eq!(port.explainer().unwrap().explain(&reset.frame()).unwrap().counter, Counter::FilterDropped);
+    assert_eq!(port.explainer().unwrap().explain(&syn.frame()).unwrap().counter, Counter::FilterAnswered);
     assert_eq!(filter.cookie_counters().unwrap()["web"], CookieCounters::default());
 
     // The running program remembers the client, and so does a successor.
@@ -740,7 +740,11 @@ fn a_hook_is_explained_and_adopted() {
     assert_eq!(filter.cookie_counters().unwrap()["web"].valid, 1);
     assert_eq!(run(&syn.frame(), &port, &filter), Verdict::Pass);
     assert_eq!(run(&Segment { client: 9, ..syn.clone() }.frame(), &port, &filter), Verdict::Redirect);
-    assert_eq!(port.explain(&syn.frame()).unwrap().counter, Counter::DownPassed, "it knows the client");
+    assert_eq!(
+        port.explainer().unwrap().explain(&syn.frame()).unwrap().counter,
+        Counter::DownPassed,
+        "it knows the client"
+    );
     port.detach().unwrap();
 }
 

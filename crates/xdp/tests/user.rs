@@ -541,9 +541,9 @@ fn explain_names_it_and_leaves_its_maps_alone() {
     let (_, near) = namespace.veth("va", "vb", "");
     let pin = Pin::new("explain");
     let mut port = attach(near, Some(&pin));
-    assert_eq!(port.explain(&frame4(LOCAL4, |_| {})).unwrap().user, None);
+    assert_eq!(port.explainer().unwrap().explain(&frame4(LOCAL4, |_| {})).unwrap().user, None);
     port.set_user(load(&compiled(CHOOSER))).unwrap();
-    let says = port.explain(&numbered(1)).unwrap();
+    let says = port.explainer().unwrap().explain(&numbered(1)).unwrap();
     assert_eq!((says.counter, says.user), (Counter::DownDropped, Some(("chooser".to_owned(), true))));
     let map = pin.0.user_directory().join("frames_that_were_seen");
     assert_eq!(value(&format!("pinned {}", map.display())), 0);

@@ -19,7 +19,7 @@ use super::{Context, hex, program};
 use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::store::blocking;
-use crate::{ChangeError, ErrorBody};
+use crate::{ChangeError, ErrorBody, Plane};
 
 /// Maximum length in bytes of a frame whose processing can be explained.
 const FRAME_LIMIT: usize = 9100;
@@ -81,7 +81,13 @@ pub(super) async fn explain(context: Context, body: Body) -> ApiResult<Json<Expl
             ApiError::new(StatusCode::BAD_REQUEST, "body.frame", cause, "write two digits for each byte")
         },
     )?;
-    Ok(Json(ask(&context, move |plane| plane.explain(&asked.in_port, &frame)).await??))
+    let permit = context.quotas.explanations.enter(&context.holder).await;
+    let explain = move |plane: &dyn Plane| {
+        let explanation = plane.explain(&asked.in_port, &frame);
+        drop(permit);
+        explanation
+    };
+    Ok(Json(ask(&context, explain).await??))
 }
 
 /// Diagnoses ports, memory and kernel, and returns the findings with their remedies.

@@ -500,7 +500,7 @@ fn captures_and_explanations_tell_the_reason() {
     // Explaining the frames gives the same results and counts nothing.
     let before = port.counters().unwrap();
     for (frame, verdict, way) in &told {
-        let says = port.explain(frame).unwrap();
+        let says = port.explainer().unwrap().explain(frame).unwrap();
         assert_eq!((says.verdict, says.counter, &says.frame), (*verdict, *way, frame));
     }
     assert_eq!(port.counters().unwrap(), before);
