@@ -14,6 +14,7 @@ mod bridge;
 mod daemon;
 pub(crate) mod fields;
 mod filter;
+mod nesting;
 mod openflow;
 mod port;
 mod router;

@@ -6,6 +6,7 @@
 use serde_json::Value as Json;
 use toml::de::{DeTable, DeValue};
 
+use super::nesting::too_deep;
 use crate::{Cause, Problem};
 
 /// Byte offset of a value from the start of the text. `None`: the position is not known.
@@ -64,6 +65,10 @@ const RECOVERED_BYTES: usize = 128 << 10;
 /// Parses a TOML text, and continues after syntax errors. Returns the parts that could be read, and a problem
 /// with its offset for each syntax error.
 pub(crate) fn from_toml(text: &str) -> (Table, Vec<(Place, Problem)>) {
+    if let Some(place) = too_deep(text) {
+        let cause = Cause::Syntax { language: "TOML", message: "too many tables in one another".to_owned() };
+        return (Table { entries: Vec::new() }, vec![(Some(place), Problem::new("", cause))]);
+    }
     if text.len() > RECOVERED_BYTES {
         return match DeTable::parse(text) {
             Ok(table) => (toml_table(table.into_inner()), Vec::new()),
