@@ -81,6 +81,16 @@ impl Instructions {
         });
     }
 
+    /// Returns whether the actions use a group.
+    pub(crate) fn has_group(&self) -> bool {
+        self.names(|named| matches!(named, Reference::Group(_)))
+    }
+
+    /// Returns whether the instructions use a meter.
+    pub(crate) fn has_meter(&self) -> bool {
+        self.meter.is_some() || self.names(|named| matches!(named, Reference::Meter(_)))
+    }
+
     /// Returns whether `is_meant` returns true for any object that an action names, nested actions included.
     fn names(&self, mut is_meant: impl FnMut(Reference<'_>) -> bool) -> bool {
         any_reference(&self.apply, &mut is_meant) || any_reference(&self.write, &mut is_meant)

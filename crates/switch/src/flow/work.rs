@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use super::action::each_keeper;
+use super::action::{Reference, any_reference, each_keeper};
 use super::group_references::reached;
 use super::learned::key;
 use super::message::{
@@ -100,6 +100,10 @@ struct Coming {
     /// Work of validating, copying and encoding the buckets of groups in the preceding changes, in units of one rule
     /// visit.
     buckets: usize,
+    /// Whether rules that the preceding changes write use groups.
+    uses_groups: bool,
+    /// Whether rules or groups that the preceding changes write use meters.
+    uses_meters: bool,
     /// Work that the estimates themselves have spent on following references between groups, in units of one rule
     /// visit.
     walked: usize,
@@ -150,11 +154,16 @@ impl Pipeline {
     /// the preceding changes of the batch. The effects of this change are added to `coming`.
     fn work_in(&self, change: &Mod, coming: &mut Coming, estimate: Estimate) -> usize {
         let all = self.rules.place_count() + self.rules.work() + coming.added.rules + coming.added.actions;
+        if let Mod::Flow(change) = change {
+            coming.uses_groups |= change.instructions.has_group();
+            coming.uses_meters |= change.instructions.has_meter();
+        }
         let work = match change {
             Mod::Flow(change) => match change.command {
                 FlowCommand::Add => {
+                    let before = if estimate == Estimate::Most { coming.added.rules } else { 0 };
                     coming.added = coming.added.and(Amount { rules: 1, actions: change.instructions.work() });
-                    self.work_of_add(change)
+                    self.work_of_add_after(change, before)
                 }
                 FlowCommand::Modify { strict, .. } => {
                     let searched = self.searched(change, strict);
@@ -174,7 +183,7 @@ impl Pipeline {
                 }
             },
             Mod::Group(change) => self.work_of_groups(change, all, coming, estimate),
-            Mod::Meter(change) => self.work_of_meters(change, all, estimate),
+            Mod::Meter(change) => self.work_of_meters(change, all, coming, estimate),
             Mod::PacketOut(_) => WORK_OF_PACKET,
         };
         let (orphans, visited) = self.orphans_in(change);
@@ -196,11 +205,15 @@ impl Pipeline {
             GroupMod::Add(group) | GroupMod::Modify { group, .. } => {
                 let work = work_of_group(group);
                 coming.buckets = coming.buckets.saturating_add(work);
+                coming.uses_meters |= has_meter(&group.buckets);
                 work.saturating_add(self.reach(&reached(group), coming))
             }
             GroupMod::InsertBuckets(id, ..) | GroupMod::RemoveBuckets(id, _) => {
                 let new = match change {
-                    GroupMod::InsertBuckets(_, _, buckets) => work_of_buckets(buckets),
+                    GroupMod::InsertBuckets(_, _, buckets) => {
+                        coming.uses_meters |= has_meter(buckets);
+                        work_of_buckets(buckets)
+                    }
                     _ => 0,
                 };
                 coming.buckets = coming.buckets.saturating_add(new);
@@ -218,6 +231,9 @@ impl Pipeline {
             GroupMod::Delete(ALL_GROUPS) if estimate == Estimate::Most => {
                 all.saturating_add(self.work_to_delete_all_groups())
             }
+            GroupMod::Delete(_) if estimate == Estimate::Most && coming.uses_groups => {
+                all.saturating_add(coming.buckets)
+            }
             GroupMod::Delete(id) if *id == ALL_GROUPS || self.uses.has_group(*id) => all,
             GroupMod::Delete(_) => 1,
         }
@@ -225,7 +241,7 @@ impl Pipeline {
 
     /// Returns the estimated work of a change of meters, in units of one rule visit. `all` is the work of visiting
     /// all rules with their actions.
-    fn work_of_meters(&self, change: &MeterMod, all: usize, estimate: Estimate) -> usize {
+    fn work_of_meters(&self, change: &MeterMod, all: usize, coming: &Coming, estimate: Estimate) -> usize {
         let id = match change {
             MeterMod::Add(_) | MeterMod::Modify(_) => return WORK_OF_CHANGE,
             MeterMod::Delete(id) => *id,
@@ -234,9 +250,11 @@ impl Pipeline {
         if estimate == Estimate::Least {
             return rules;
         }
+        let rules = if coming.uses_meters { all } else { rules };
         let meters = if id.is_none() { self.meters.len() * WORK_OF_CHANGE } else { 0 };
-        let groups = if self.uses.has_metered_group(id) {
-            all.saturating_add(self.groups.len() + self.work_to_delete_all_groups())
+        let groups = if self.uses.has_metered_group(id) || coming.uses_meters {
+            let groups = self.groups.len() + self.work_to_delete_all_groups();
+            all.saturating_add(groups).saturating_add(coming.buckets)
         } else {
             0
         };
@@ -379,7 +397,14 @@ impl Pipeline {
         tables.filter_map(move |table| table.classifier.get(&value.0, &mask.0, change.priority))
     }
 
+    /// Returns the estimated work of adding a rule, in units of one rule visit.
     pub(super) fn work_of_add(&self, change: &FlowMod) -> usize {
+        self.work_of_add_after(change, 0)
+    }
+
+    /// Returns the estimated work of adding a rule after a batch has added up to `before` others, in units of one rule
+    /// visit.
+    fn work_of_add_after(&self, change: &FlowMod, before: usize) -> usize {
         let Some(table) = self.tables.get(usize::from(change.table)) else { return 1 };
         let Match { value, mask } = change.matching;
         let own = WORK_OF_CHANGE + change.instructions.work();
@@ -393,7 +418,9 @@ impl Pipeline {
         } else {
             0
         };
-        let room = if self.evicts_for(change) { self.work_to_rank(change.table) + WORK_OF_CHANGE } else { 0 };
+        let evicts = self.evicts_for(change)
+            || before > 0 && table.evicts() && table.classifier.len() + before >= table.limit() as usize;
+        let room = if evicts { self.work_to_rank(change.table) + WORK_OF_CHANGE } else { 0 };
         overlaps + room + own
     }
 
@@ -467,6 +494,12 @@ pub(super) fn work_of_group(group: &Group) -> usize {
 fn work_of_buckets(buckets: &[Bucket]) -> usize {
     let octets: usize = buckets.iter().map(Bucket::memory).sum();
     buckets.len() * WORK_OF_BUCKET + octets / OCTETS_OF_GROUP
+}
+
+/// Returns whether any bucket uses a meter.
+fn has_meter(buckets: &[Bucket]) -> bool {
+    let is_meter = |named: Reference<'_>| matches!(named, Reference::Meter(_));
+    buckets.iter().any(|bucket| any_reference(&bucket.actions, &mut { is_meter }))
 }
 
 /// Returns whether a selection of rules by output port and group must visit the rules' actions.

@@ -7,6 +7,7 @@ use crate::flow::action::OCTETS_OF_WORK;
 use crate::flow::batch::{BATCH_WORK, Batch};
 use crate::flow::{
     Action, BucketPlace, Field, FlowError, GroupKind, Instructions, Learn, Meter, RuleRef, SelectMethod,
+    TableBounds,
 };
 
 fn flow_mod(change: FlowMod) -> Mod {
@@ -300,6 +301,38 @@ fn the_removal_of_all_meters_is_charged_for_each_meter() {
     batch.work(BATCH_WORK - 999 * WORK_OF_CHANGE).unwrap();
     assert_eq!(pipeline.change_in(&delete, &mut batch), Err(FlowError::TooMuchWork));
     assert_eq!(pipeline.meters().count(), 1000);
+}
+
+/// Uses that a batch itself writes count for its later removals of groups and meters, and rules that it adds itself
+/// count for later evictions.
+#[test]
+fn later_changes_of_a_batch_are_charged_for_what_earlier_ones_write() {
+    let mut pipeline = heavy();
+    let all = 40 * 4000 * size_of::<Action>() / OCTETS_OF_WORK;
+    let by_meter = Instructions { meter: Some(1), ..Instructions::default() };
+    let with = |instructions| flow_mod(FlowMod::add(1, 1, Match::ANY, instructions));
+    let metered = |actions| {
+        let bucket = Bucket { id: 0, weight: 0, watch_port: None, watch_group: None, actions };
+        let (kind, method) = (GroupKind::All, SelectMethod::Default);
+        Mod::Group(GroupMod::Add(Group { id: 9, kind, method, buckets: vec![bucket] }))
+    };
+    let gone = |id| Mod::Meter(MeterMod::Delete(Some(id)));
+    for (uses, removal) in [
+        (with(Instructions::apply(vec![Action::Group(1)])), Mod::Group(GroupMod::Delete(1))),
+        (with(by_meter), gone(1)),
+        (with(Instructions::apply(vec![Action::Clone(vec![Action::Meter(1)])])), gone(1)),
+        (metered(vec![Action::Meter(1)]), gone(1)),
+    ] {
+        let mods = [group(1), meter(1), uses, removal];
+        assert!(pipeline.work_of(&mods[..3]) < all && pipeline.work_of(&mods) >= all, "{mods:?}");
+        pipeline.modify(&mods, 0).unwrap();
+        pipeline.modify(&[Mod::Group(GroupMod::Delete(ALL_GROUPS)), gone(1)], 0).unwrap();
+    }
+    pipeline.set_table_bounds(0, TableBounds { limit: Some(41), evicts: true, ..TableBounds::default() }, 0);
+    let add = |number| flow_mod(add(0, number, Vec::new()));
+    let adds = [add(100), add(101)];
+    assert_eq!(pipeline.work_of(&adds[..1]), WORK_OF_CHANGE);
+    assert!(pipeline.work_of(&adds) > pipeline.work_to_rank(0));
 }
 
 /// A change that names a cookie visits only the tables that have rules with the cookie, and a strict change in all
