@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use switch::flow::{Event, FlowError, Mod, Origin};
+use switch::flow::{Event, FlowError, Mod, Origin, PacketOut};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
 
 use crate::budget;
 use crate::datapath::{
-    Datapath, Interest, Outcome, SharedEvent, Subscription, TableMod, is_about_rules, is_for_all,
+    Datapath, Interest, Outcome, Reservation, SharedEvent, Subscription, TableMod, is_about_rules, is_for_all,
 };
 use crate::wire::{HEADER, Header};
 
@@ -179,6 +179,9 @@ pub(crate) struct ConnectionManager {
     pub dumps: Arc<Semaphore>,
     /// Permit for a slow change of the bridge's flow tables. At most one slow change of the bridge is made at a time.
     changes: Arc<Semaphore>,
+    /// Permit for a packet-out that waits for the lock of the flow tables. At most one session of the bridge waits on a
+    /// thread.
+    waiting_packets: Arc<Semaphore>,
     state: Mutex<State>,
     /// Wakes tasks that wait until the bridge has been informed about a change of the sessions' state.
     told: Notify,
@@ -209,7 +212,8 @@ impl ConnectionManager {
     pub fn new(datapath: Arc<dyn Datapath>, interest: Interest) -> Arc<ConnectionManager> {
         let said = broadcast::Sender::new(OVERHEARD);
         let packet_outs = budget::of_bridge();
-        let (commits, changes) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1)));
+        let one = || Arc::new(Semaphore::new(1));
+        let (commits, changes, waiting_packets) = (one(), one(), one());
         let (bundles, dumps) = (Arc::default(), Arc::new(Semaphore::new(DUMPS)));
         let (state, told) = (Mutex::default(), Notify::new());
         Arc::new(ConnectionManager {
@@ -221,6 +225,7 @@ impl ConnectionManager {
             commits,
             dumps,
             changes,
+            waiting_packets,
             state,
             told,
         })
@@ -356,11 +361,37 @@ impl ConnectionManager {
         &self,
         call: impl FnOnce(&dyn Datapath) -> T + Send + 'static,
     ) -> T {
-        let turn = self.turn().await;
+        self.with_permit(&self.changes, call).await
+    }
+
+    /// Queues a packet-out at the slow path. If the flow tables are locked, waits on a blocking thread, one packet-out
+    /// of the bridge at a time. Further packet-outs wait without occupying a thread.
+    ///
+    /// # Errors
+    /// Returns the reason if the packet-out is refused.
+    pub async fn packet_out(&self, packet: PacketOut, reservation: Reservation) -> Result<(), FlowError> {
+        match self.datapath.packet_out_soon(packet, reservation) {
+            Ok(sent) => sent,
+            Err(kept) => {
+                let (packet, reservation) = *kept;
+                let wait = move |datapath: &dyn Datapath| datapath.packet_out(packet, reservation);
+                self.with_permit(&self.waiting_packets, wait).await
+            }
+        }
+    }
+
+    /// Runs `call` with the bridge on a blocking thread, while it holds a permit of `semaphore`.
+    async fn with_permit<T: Send + 'static>(
+        &self,
+        semaphore: &Arc<Semaphore>,
+        call: impl FnOnce(&dyn Datapath) -> T + Send + 'static,
+    ) -> T {
+        // The semaphores are never closed.
+        let permit = Arc::clone(semaphore).acquire_owned().await;
         let datapath = Arc::clone(&self.datapath);
         let called = move || {
             // The permit is held until the call returns, even if the session ends meanwhile.
-            let _turn = turn;
+            let _permit = permit;
             call(&*datapath)
         };
         match tokio::task::spawn_blocking(called).await {

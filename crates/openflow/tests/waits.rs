@@ -19,6 +19,7 @@ const ECHO_REQUEST: u8 = 2;
 const ECHO_REPLY: u8 = 3;
 const GET_CONFIG_REQUEST: u8 = 7;
 const SET_CONFIG: u8 = 9;
+const PACKET_OUT: u8 = 13;
 const PORT_MOD: u8 = 16;
 const MULTIPART_REQUEST: u8 = 18;
 const MULTIPART_REPLY: u8 = 19;
@@ -155,6 +156,49 @@ async fn sessions_are_served_while_requests_of_others_wait_for_the_tables() {
         }
     }
     controllers.shutdown().await;
+}
+
+/// Packet-outs that wait for the lock of the tables occupy one of the threads that all bridges and the rest of the
+/// process share, however many sessions send them.
+#[test]
+fn waiting_packet_outs_of_many_sessions_occupy_one_thread() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).max_blocking_threads(3).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (bridge, controllers, at) = listening().await;
+        let mut peers = Vec::new();
+        for _ in 0..8 {
+            peers.push(Peer::connect(at).await);
+        }
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (lock, locked) = tokio::sync::oneshot::channel();
+        let locker = std::thread::spawn({
+            let bridge = Arc::clone(&bridge);
+            move || {
+                let _tables = bridge.lock();
+                lock.send(()).unwrap();
+                let _ = released.recv_timeout(Duration::from_secs(10));
+            }
+        });
+        locked.await.unwrap();
+        let output = [0, 0, 0, 16, 0, 0, 0, 2, 0xff, 0xff, 0, 0, 0, 0, 0, 0];
+        let body =
+            [&[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1, 0, 16, 0, 0, 0, 0, 0, 0][..], &output, &[7; 60]].concat();
+        for peer in &mut peers {
+            peer.send(PACKET_OUT, 2, &body).await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let other = tokio::time::timeout(Duration::from_secs(5), tokio::task::spawn_blocking(|| ()));
+        other.await.expect("a thread is free").unwrap();
+        release.send(()).unwrap();
+        locker.join().unwrap();
+        for mut peer in peers {
+            peer.send(ECHO_REQUEST, 3, &[]).await;
+            assert_eq!(peer.next().await, (ECHO_REPLY, 3, Vec::new()));
+        }
+        assert_eq!(bridge.sent.lock().unwrap().len(), 8);
+        controllers.shutdown().await;
+    });
 }
 
 /// A bridge whose dumps take long leaves other bridges their dumps, even if it has many listeners.

@@ -1,13 +1,10 @@
 //! Processing of the peer's requests: dispatches messages by type and version, and handles the messages that have
 //! no module of their own.
 
-use std::sync::Arc;
-
 use switch::flow::{Origin, PacketOut, PortDesc, port};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::asynchronous::Async;
-use super::multipart::apart;
 use super::{Answer, Refused, Session, put_echo_reply};
 use crate::connection_manager::Role;
 use crate::datapath::{Datapath, Fragments, QueueConfig};
@@ -269,16 +266,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             }
         };
         if let Some(reservation) = reservation {
-            let sent = match self.manager.datapath.packet_out_soon(packet, reservation) {
-                Ok(sent) => sent,
-                // A long lock of the tables delays this session only.
-                Err(kept) => {
-                    let (packet, reservation) = *kept;
-                    let datapath = Arc::clone(&self.manager.datapath);
-                    apart(move || datapath.packet_out(packet, reservation)).await
-                }
-            };
-            sent.map_err(Error::from)?;
+            self.manager.packet_out(packet, reservation).await.map_err(Error::from)?;
         }
         Ok(())
     }

@@ -562,8 +562,20 @@ impl Datapath for Memory {
         if self.holds.load(Ordering::Relaxed) {
             self.held.lock().unwrap().push(reservation);
         }
+        drop(self.lock());
         self.send(packet);
         Ok(())
+    }
+
+    fn packet_out_soon(
+        &self,
+        packet: PacketOut,
+        reservation: Reservation,
+    ) -> Result<Result<(), FlowError>, Box<(PacketOut, Reservation)>> {
+        if self.tables.try_lock().is_err() {
+            return Err(Box::new((packet, reservation)));
+        }
+        Ok(self.packet_out(packet, reservation))
     }
 
     fn session_ended(&self, session: u64) -> usize {
