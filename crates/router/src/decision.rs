@@ -439,13 +439,15 @@ impl Router {
     /// Checks a packet that is not addressed to the interface's own MAC address, or that is not a plain IP packet.
     #[cold]
     fn special(&self, own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
-        Admitted::Not(if key.eth_dst().is_multicast() {
-            Decision::Punt(Punt::Group)
-        } else if !is_own(own, key) {
+        let is_group = key.eth_dst().is_multicast();
+        Admitted::Not(if !is_group && !is_own(own, key) {
             Decision::Drop(DropReason::NotForUs)
         } else if let (None, Some(reason)) = (layers.l3(), layers.malformed()) {
-            // A packet malformed above L3 is routed like any other.
+            // A packet malformed above L3 is routed like any other. A header that is not whole in the first segment of
+            // the packet looks malformed here, and the kernel would read it past the reverse path check.
             Decision::Drop(reason)
+        } else if is_group {
+            Decision::Punt(Punt::Group)
         } else if key.is_tagged()
             || matches!(key.l3_kind(), L3Kind::None | L3Kind::Arp)
             || layers.l2_len() != 14

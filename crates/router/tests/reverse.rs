@@ -270,6 +270,7 @@ fn packets_to_this_host_are_checked_and_packets_from_the_link_are_not() {
         ("eth_dst=33:33:00:00:00:01,ip_src=fe80::9,ip_dst=2001:db8::1,udp", Decision::Punt(Punt::Group)),
         ("eth_dst=33:33:00:00:00:01,ip_src=2001:db8:9::9,ip_dst=ff02::1,udp", Decision::Punt(Punt::Group)),
         ("eth_dst=ff:ff:ff:ff:ff:ff,arp", Decision::Punt(Punt::Group)),
+        ("eth_dst=01:80:c2:00:00:0e,eth_type=0x88cc", Decision::Punt(Punt::Group)),
     ] {
         let own = if text.starts_with("eth_dst=") { String::new() } else { format!("eth_dst={OWN},") };
         let frame = spec::parse(&format!("{own}{text}")).unwrap();
@@ -277,5 +278,16 @@ fn packets_to_this_host_are_checked_and_packets_from_the_link_are_not() {
         let layers = FlowKey::extract(&frame, frame.len(), PortId(0), &mut key).unwrap();
         router.decide(0, &reader, &[key], &[layers], &mut Scratch::default(), &mut out);
         assert_eq!(out, [wanted], "{text}");
+    }
+    // Only the first bytes of these headers are in the first segment, behind which the kernel would read on.
+    for (text, head, reason) in [
+        ("ip_src=192.0.2.1,ip_dst=10.0.1.1,udp", 33, DropReason::Ipv4Truncated),
+        ("ip_src=2001:db8:9::9,ip_dst=2001:db8::1,udp", 53, DropReason::Ipv6Truncated),
+    ] {
+        let frame = spec::parse(&format!("eth_dst=33:33:00:00:00:01,{text}")).unwrap();
+        let (mut key, mut out) = (FlowKey::default(), [Decision::default()]);
+        let layers = FlowKey::extract(&frame[..head], frame.len(), PortId(0), &mut key).unwrap();
+        router.decide(0, &reader, &[key], &[layers], &mut Scratch::default(), &mut out);
+        assert_eq!(out, [Decision::Drop(reason)], "{text}");
     }
 }
