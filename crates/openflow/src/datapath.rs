@@ -398,7 +398,8 @@ impl Reservation {
 }
 
 /// Maximum memory in octets of the queued events of all bridges in the process. An event is queued
-/// until every session has processed the event.
+/// until every session has processed the event. The events of one bridge use at most as much memory
+/// as they leave free for others, so that slow sessions of one bridge do not silence the others.
 const PROCESS_OCTETS: usize = 256 << 20;
 /// Maximum memory in octets of one queued part of a request's events. Events of a request that use
 /// more memory are queued in several parts.
@@ -415,29 +416,36 @@ pub struct SharedEvent {
     pub event: Event,
     /// Whether this event continues the previous event, because one request has caused both events.
     pub continues: bool,
-    /// Memory in octets that the event uses, as counted in [`HELD`].
+    /// Memory in octets that the event uses, as counted in [`HELD`] and in `of_bridge`.
     octets: usize,
+    /// Memory in octets of the queued events of the bridge.
+    of_bridge: Arc<AtomicUsize>,
 }
 
 impl SharedEvent {
-    /// Creates a shared event. Returns the event unchanged as an error if the memory limit of the
-    /// process would be exceeded. Packet-in events may use only half of the memory, so that the
-    /// rest is left to other events.
+    /// Creates a shared event. `of_bridge` is the memory of the bridge's queued events. Returns the event
+    /// unchanged as an error if the memory limit of the bridge or of the process would be exceeded. Packet-in
+    /// events may use only half of the memory, so that the rest is left to other events.
     #[allow(clippy::result_large_err, reason = "an event that does not fit is handed back as it is")]
-    fn new(event: Event, continues: bool) -> Result<SharedEvent, Event> {
+    fn new(event: Event, continues: bool, of_bridge: &Arc<AtomicUsize>) -> Result<SharedEvent, Event> {
         let octets = event.memory();
         let most = if matches!(event, Event::PacketIn(_)) { PROCESS_OCTETS / 2 } else { PROCESS_OCTETS };
-        let fits = |held: usize| held.checked_add(octets).filter(|held| *held <= most);
-        match HELD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
-            Ok(_) => Ok(SharedEvent { event, continues, octets }),
-            Err(_) => Err(event),
+        let own = of_bridge.load(Ordering::Relaxed).saturating_add(octets);
+        let fits = |held: usize| {
+            let left = most.checked_sub(held)?;
+            (own <= left && octets <= left).then_some(held + octets)
+        };
+        if HELD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
+            return Err(event);
         }
+        of_bridge.fetch_add(octets, Ordering::Relaxed);
+        Ok(SharedEvent { event, continues, octets, of_bridge: Arc::clone(of_bridge) })
     }
 
     /// Creates an event which reports to the sessions that `count` events were dropped. The memory of this event is
     /// not counted in [`HELD`].
     fn lost(count: u64) -> SharedEvent {
-        SharedEvent { event: Event::Lost(count), continues: false, octets: 0 }
+        SharedEvent { event: Event::Lost(count), continues: false, octets: 0, of_bridge: Arc::default() }
     }
 
     /// Returns the approximate memory in octets that the event uses.
@@ -449,6 +457,7 @@ impl SharedEvent {
 impl Drop for SharedEvent {
     fn drop(&mut self) {
         HELD.fetch_sub(self.octets, Ordering::Relaxed);
+        self.of_bridge.fetch_sub(self.octets, Ordering::Relaxed);
     }
 }
 
@@ -456,6 +465,8 @@ impl Drop for SharedEvent {
 #[derive(Clone, Debug)]
 pub struct EventSender {
     to: mpsc::Sender<SharedEvent>,
+    /// Memory in octets of the queued events of the bridge.
+    of_bridge: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
     /// Number of dropped events about flow entries of which the receiver has not been informed yet.
     missed: Arc<AtomicU64>,
@@ -502,6 +513,7 @@ pub fn events_for(capacity: usize, interest: Interest) -> (EventSender, Subscrip
     let (lost, missed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let sender = EventSender {
         to,
+        of_bridge: Arc::default(),
         lost: Arc::clone(&lost),
         missed: Arc::clone(&missed),
         monitored: Arc::clone(&interest.rules),
@@ -586,7 +598,7 @@ impl EventSender {
         if is_packet && self.to.capacity() <= self.to.max_capacity() / 4 {
             return self.lose(&event);
         }
-        match SharedEvent::new(event, continues) {
+        match SharedEvent::new(event, continues, &self.of_bridge) {
             Ok(told) => {
                 if let Err(mpsc::error::TrySendError::Full(told)) = self.to.try_send(told) {
                     self.lose(&told.event);
@@ -717,6 +729,31 @@ mod tests {
         assert_eq!(packets, 6);
         drop(from);
         assert!(!to.send(packet()), "nobody listens");
+    }
+
+    /// The events of a bridge whose sessions do not process them leave memory for the events of other bridges.
+    #[test]
+    fn events_of_one_bridge_leave_memory_for_others() {
+        const MANY: u64 = 200;
+        let large = || match packet() {
+            Event::PacketIn(packet) => Event::PacketIn(PacketIn { frame: vec![0; 1 << 20], ..packet }),
+            other => other,
+        };
+        let ((slow, waiting), (other, _from)) = (events(1024), events(8));
+        for _ in 0..MANY {
+            slow.send(large());
+        }
+        let kept = MANY - slow.lost();
+        assert!((48..=64).contains(&kept), "{kept} MiB are queued, half of the half for packets");
+        for _ in 0..4 {
+            other.send(large());
+        }
+        assert_eq!(other.lost(), 0);
+        let lost = slow.lost();
+        slow.send(Event::Removed(flow(true), Removed::Delete));
+        assert_eq!(slow.lost(), lost, "packets leave memory for other events");
+        drop(waiting);
+        assert_eq!(slow.of_bridge.load(Ordering::Relaxed), 0);
     }
 
     #[test]
