@@ -72,7 +72,8 @@ pub fn takes_over(now: bool) {
 #[cfg(not(any(debug_assertions, feature = "fault")))]
 pub fn takes_over(_now: bool) {}
 
-/// Fails at a step of the hand-over if a fault is configured for the step.
+/// Injects the fault that is configured for a step of the hand-over, if any: ends the process, waits, or returns an
+/// error.
 ///
 /// # Errors
 /// Returns an error if the configured fault for the step is `refuse`.

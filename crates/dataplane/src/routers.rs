@@ -313,8 +313,8 @@ impl Routers {
         queues
     }
 
-    /// Returns the queues of punt TAPs and mirror devices, for an engine whose workers have not started. Each
-    /// queue has a worker and a port number.
+    /// Assigns port numbers to the punt TAPs and mirror devices, and returns their queues, each with a worker. The
+    /// caller adds the queues to an engine whose workers have not started.
     pub fn plug_all(&mut self, config: &Config, ports: &Ports, names: &mut Names) -> Vec<Returned> {
         let queue = |(port, queue)| (WorkerId(0), port, QueueId(0), queue);
         let mut queues: Vec<Returned> = self.plug(names).into_iter().map(queue).collect();

@@ -421,7 +421,7 @@ pub enum SteeringCommand {
         /// Target: `worker`, `kernel` or `cpu N`
         #[arg(long, value_name = "TARGET", value_parser = target)]
         to: model::SteeringTarget,
-        /// Mark that is passed on with the flow's packets (decimal, or hexadecimal as 0x10)
+        /// Mark in the metadata of the flow's packets, for programs behind the hook (decimal, or 0x10)
         #[arg(long, value_parser = mark)]
         mark: Option<u32>,
         /// Remove the flow again after this time ("60" or "60s")

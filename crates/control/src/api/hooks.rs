@@ -32,9 +32,9 @@ const SNAP_MAX: u32 = 2048;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct HookParams {
-    /// Duration of the measurement of the number and run time of program runs, in milliseconds
-    /// (1..=60000). The response is sent at the end of the measurement. During the measurement,
-    /// every run of every BPF program takes about 20 ns longer. Absent: no measurement.
+    /// Time in milliseconds (1..=60000) for which the runs of the hooks' BPF programs are counted
+    /// and timed. The response is sent after this time. Meanwhile, every run of every BPF program
+    /// of the system takes about 20 ns longer. Absent: nothing is measured.
     measure_ms: Option<u64>,
 }
 

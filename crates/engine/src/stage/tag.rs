@@ -43,8 +43,8 @@ pub fn begin(packet: &mut Packet, memory: &FrameMemory, tags: VlanTags) -> Resul
     })
 }
 
-/// Removes all priority tags (VLAN tags with identifier 0) at the start of a frame, which count as no tags
-/// (IEEE 802.1Q 6.9). Returns whether the frame changed.
+/// Removes all priority tags (VLAN tags with identifier 0) at the start of a frame, because a priority-tagged frame
+/// counts as untagged (IEEE 802.1Q 6.9). Returns whether the frame changed.
 #[inline]
 pub fn strip_priority(packet: &mut Packet, memory: &FrameMemory) -> bool {
     strip_priority_at(packet, memory, ADDRESSES)

@@ -20,10 +20,12 @@ pub(super) struct Seen {
 }
 
 impl Table {
-    /// Returns the work of one lookup in the table: one unit for each mask except the first. The work limit of a packet
-    /// counts one unit for each action. A mask costs 20 to 300 ns, and more than 1 us if the mask has many L4 ports and
-    /// is not in the CPU's caches. An action that sets a field costs 50 ns, a move 500 ns and a selection by a hash 1.5
-    /// us. A lookup in a table with one mask costs no more than the action that leads to the table.
+    /// Returns the cost of one lookup in the table, in the units of a packet's work limit, which counts one unit for
+    /// each action. Each mask except the first costs one unit. The first mask is free, because a lookup with one mask
+    /// takes no longer than the action that leads to the table.
+    ///
+    /// A mask takes 20 to 300 ns, and more than 1 us if it has many L4 ports and is not in the CPU's caches. An action
+    /// that sets a field takes 50 ns, a move 500 ns and a selection by a hash 1.5 us.
     pub fn work_of_look_up(&self) -> u32 {
         u32::try_from(self.classifier.masks()).unwrap_or(u32::MAX).saturating_sub(1)
     }

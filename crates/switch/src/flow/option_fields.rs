@@ -51,7 +51,8 @@ impl OptionFields {
         OptionFields(self.0 | 1 << number)
     }
 
-    /// Returns a copy of the set to which a field is added. A field that is not for tunnel options is ignored.
+    /// Returns a copy of the set with `field` added. If `field` is not for tunnel options, the copy equals the
+    /// original.
     pub fn with(self, field: Field) -> OptionFields {
         field.tun_metadata_number().map_or(self, |number| self.with_number(usize::from(number)))
     }
