@@ -1,5 +1,10 @@
 //! Configuration of bridges: settings, members and static MAC table entries.
 
+pub(crate) mod check;
+pub(crate) mod diff;
+pub(crate) mod load;
+pub(crate) mod state;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 

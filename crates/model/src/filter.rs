@@ -6,6 +6,11 @@
 //! hook. A match condition that is an empty list matches every packet. A packet must match every list that is
 //! not empty.
 
+pub(crate) mod check;
+pub(crate) mod diff;
+pub(crate) mod load;
+pub(crate) mod state;
+
 use std::path::PathBuf;
 
 use serde::Serialize;

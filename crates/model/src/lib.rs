@@ -31,7 +31,6 @@
 //! ```
 
 mod bridge;
-mod bridge_state;
 mod cause;
 mod check;
 mod config;
@@ -40,7 +39,6 @@ mod diff_text;
 mod explain;
 mod files;
 mod filter;
-mod filter_state;
 mod finding;
 mod flow_state;
 mod hook;
@@ -52,11 +50,8 @@ mod mtu;
 mod name;
 mod owner;
 mod port;
-mod port_state;
 mod problem;
-mod route_state;
 mod router;
-mod router_state;
 mod scope;
 mod spelling;
 mod steering;
@@ -69,23 +64,24 @@ mod vlan;
 mod vlog;
 mod worker_state;
 
+pub use bridge::state::*;
 pub use bridge::{
     Bridge, BridgeSettings, Controller, FailMode, FlowTable, FlowTableId, Member, MulticastRouter, OpenFlow,
     OpenFlowTls, OpenFlowVersion, PrefixField, StaticKey, Storm, WhenFull,
 };
-pub use bridge_state::*;
 pub use cause::Cause;
 pub use check::{LEAST_FILL, Machine, validate};
 pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp, Token};
-pub use diff::{ConfigChange, ConfigDiff, FieldChange, How, diff, is_recreated};
+pub use diff::change::{ConfigChange, ConfigDiff, FieldChange, How};
+pub use diff::diff;
 pub use diff_text::{PlanLine, PlanReport};
 pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};
 pub use files::FileUse;
+pub use filter::state::*;
 pub use filter::{
     CookieMode, CookieScheme, Filter, FilterAction, FilterMatch, FilterRule, RateLimit, Sampling, SynCookie,
     Unreadable,
 };
-pub use filter_state::*;
 pub use finding::{DoctorFinding, Finding};
 pub use flow_state::*;
 pub use hook::HookPolicy;
@@ -105,13 +101,14 @@ pub use packet::net::{
     PrefixError, Protocol, RateUnit, SourceBits, Span, TcpFlags, VlanMatch,
 };
 pub use port::Port;
+pub use port::diff::is_recreated;
 pub use port::kind::{AfXdp, Patch, Pcap, PcapTiming, Peer, PortKind, Ring, Tap, Veth};
+pub use port::state::*;
 pub use port::xdp_options::{Checksums, Queues, Routing, WhenDown, XdpMode, XdpOptions, ZeroCopy};
-pub use port_state::*;
 pub use problem::{Problem, ProblemReport, Severity};
-pub use route_state::*;
+pub use router::route_state::*;
+pub use router::state::*;
 pub use router::{Miss, OuterTag, PuntLimits, QinQ, Router, RouterPort, RouterSettings, Rpf};
-pub use router_state::*;
 pub use scope::Scope;
 pub use steering::{
     SteeringDone, SteeringEntry, SteeringFlow, SteeringPolicy, SteeringRequest, SteeringSent, SteeringShare,

@@ -1,7 +1,11 @@
 //! Configuration of ports: the settings that all kinds have in common. The settings of each kind are in
 //! [`kind`], one file a kind.
 
+pub(crate) mod check;
+pub(crate) mod diff;
 pub(crate) mod kind;
+pub(crate) mod load;
+pub(crate) mod state;
 pub(crate) mod xdp_options;
 
 use kind::PortKind;

@@ -1,5 +1,11 @@
 //! Configuration of virtual routers: settings and interfaces.
 
+pub(crate) mod check;
+pub(crate) mod diff;
+pub(crate) mod load;
+pub(crate) mod route_state;
+pub(crate) mod state;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

@@ -6,6 +6,10 @@
 //! matches, the hash of the packet's flow selects a bucket of an indirection table. The types are plain values in the
 //! syntax of docs/config.md. The daemon converts them to the format of the hook.
 
+pub(crate) mod check;
+pub(crate) mod diff;
+pub(crate) mod load;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;

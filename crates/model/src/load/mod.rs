@@ -4,24 +4,17 @@
 //! The steps check:
 //!
 //! - the syntax (`tree`);
-//! - the schema with types and bounds (`daemon`, `filter`, `steering`, `port`, `bridge`, `router`, based on
-//!   `fields`);
+//! - the schema with types and bounds (`daemon`, and the module `load` of each kind of object, based on `fields`);
 //! - the relations between objects ([`crate::check`]).
 //!
 //! The syntax is described in docs/config.md.
 
-mod bridge;
 mod daemon;
 pub(crate) mod fields;
-mod filter;
 mod nesting;
-mod openflow;
-mod port;
-mod router;
-mod steering;
 pub(crate) mod tree;
-mod users;
-mod vlans;
+pub(crate) mod users;
+pub(crate) mod vlans;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +23,9 @@ use serde::{Deserialize, Deserializer, de::Error};
 use tree::{Place, Table};
 
 use crate::check::check;
-use crate::{Cause, Change, Config, Machine, ObjectKey, Problem, Severity};
+use crate::{
+    Cause, Change, Config, Machine, ObjectKey, Problem, Severity, bridge, filter, port, router, steering,
+};
 
 /// Maximum length of a configuration text, in bytes.
 pub const LIMIT_BYTES: usize = 1 << 20;
@@ -153,26 +148,28 @@ pub fn load_change(object: &ObjectKey, json: &str) -> Result<Change, Vec<Problem
     let change = match object {
         _ if !findings.problems.is_empty() => None,
         ObjectKey::Filter(name) => {
-            Some(Change::PutFilter(name.clone(), filter::read_filter(fields, &mut findings)))
+            Some(Change::PutFilter(name.clone(), filter::load::read_filter(fields, &mut findings)))
         }
         ObjectKey::Steering(name) => {
-            Some(Change::PutSteering(name.clone(), steering::read_steering(fields, &mut findings)))
+            Some(Change::PutSteering(name.clone(), steering::load::read_steering(fields, &mut findings)))
         }
         ObjectKey::Port(name) => {
-            port::read_port(name, fields, &mut findings).map(|port| Change::PutPort(name.clone(), port))
+            port::load::read_port(name, fields, &mut findings).map(|port| Change::PutPort(name.clone(), port))
         }
         ObjectKey::Bridge(name) => {
-            Some(Change::PutBridge(name.clone(), bridge::read_settings_alone(fields, &mut findings)))
+            Some(Change::PutBridge(name.clone(), bridge::load::read_settings_alone(fields, &mut findings)))
         }
-        ObjectKey::Member(name, port) => {
-            Some(Change::PutMember(name.clone(), port.clone(), bridge::read_member(fields, &mut findings)))
-        }
-        ObjectKey::Static(name, key) => bridge::read_static_alone(fields, &mut findings)
+        ObjectKey::Member(name, port) => Some(Change::PutMember(
+            name.clone(),
+            port.clone(),
+            bridge::load::read_member(fields, &mut findings),
+        )),
+        ObjectKey::Static(name, key) => bridge::load::read_static_alone(fields, &mut findings)
             .map(|port| Change::PutStatic(name.clone(), *key, port)),
-        ObjectKey::Router(name) => router::read_settings_alone(fields, &mut findings)
+        ObjectKey::Router(name) => router::load::read_settings_alone(fields, &mut findings)
             .map(|settings| Change::PutRouter(name.clone(), settings)),
         ObjectKey::RouterPort(name, port) => {
-            let put = router::read_port(fields, &mut findings);
+            let put = router::load::read_port(fields, &mut findings);
             Some(Change::PutRouterPort(name.clone(), port.clone(), put))
         }
     };
@@ -206,20 +203,22 @@ fn read(table: &Table) -> (Config, Findings, BTreeSet<String>) {
         config.ovsdb = daemon::read_ovsdb(&entry.node, &mut findings);
     }
     if let Some(entry) = fields.get("filter", &mut findings) {
-        config.filters = fields::named("filter", &entry.node, &mut findings, filter::read_filter);
+        config.filters = fields::named("filter", &entry.node, &mut findings, filter::load::read_filter);
     }
     fields.renamed("steer", "steering", &mut findings);
     if let Some(entry) = fields.get("steering", &mut findings) {
-        config.steering = fields::named("steering", &entry.node, &mut findings, steering::read_steering);
+        config.steering =
+            fields::named("steering", &entry.node, &mut findings, steering::load::read_steering);
     }
     if let Some(entry) = fields.get("port", &mut findings) {
-        config.ports = port::read_ports(&entry.node, &mut findings, &mut declared);
+        config.ports = port::load::read_ports(&entry.node, &mut findings, &mut declared);
     }
     if let Some(entry) = fields.get("bridge", &mut findings) {
-        config.bridges = fields::named("bridge", &entry.node, &mut findings, bridge::read_bridge);
+        config.bridges = fields::named("bridge", &entry.node, &mut findings, bridge::load::read_bridge);
     }
     if let Some(entry) = fields.get("router", &mut findings) {
-        let read: BTreeMap<_, _> = fields::named("router", &entry.node, &mut findings, router::read_router);
+        let read: BTreeMap<_, _> =
+            fields::named("router", &entry.node, &mut findings, router::load::read_router);
         config.routers = read.into_iter().filter_map(|(name, router)| Some((name, router?))).collect();
     }
     fields.finish(&mut findings);

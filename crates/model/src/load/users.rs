@@ -8,7 +8,7 @@ use crate::Cause;
 const USERS_LIMIT: usize = 16;
 
 /// Reads the list of users in the value of a key. Returns `None` if the key is absent.
-pub(super) fn read_users(
+pub(crate) fn read_users(
     fields: &mut Fields<'_>,
     key: &'static str,
     findings: &mut Findings,

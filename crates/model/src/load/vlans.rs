@@ -12,7 +12,7 @@ use crate::vlan::RawRange;
 const LIMIT: usize = 4094;
 
 /// Reads a set of VLANs from the value of a key. An empty set is reported as a problem that suggests `example`.
-pub(super) fn read_set(
+pub(crate) fn read_set(
     fields: &mut Fields<'_>,
     key: &'static str,
     example: &'static str,

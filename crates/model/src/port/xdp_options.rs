@@ -229,3 +229,12 @@ fn read_queues(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Queue
         }
     }
 }
+
+impl std::fmt::Display for WhenDown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            WhenDown::Drop => "drop",
+            WhenDown::Pass => "pass",
+        })
+    }
+}

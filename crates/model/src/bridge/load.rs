@@ -1,17 +1,19 @@
 //! Reads `[bridge.NAME]` with its members and static entries.
 
+mod openflow;
+
+use openflow::read_openflow;
 use packet::VlanId;
 
-use super::fields::{Fields, Findings, named_in, table_of};
-use super::openflow::read_openflow;
-use super::vlans;
+use crate::load::fields::{Fields, Findings, named_in, table_of};
+use crate::load::vlans;
 use crate::{Bridge, BridgeSettings, Cause, Member, MulticastRouter, PortName, StaticKey, Storm, VlanMode};
 
 /// Range of valid OpenFlow port numbers. OpenFlow 1.0 reserves the numbers from 0xff00.
 const NUMBER_BOUNDS: (i64, i64) = (1, 0xfeff);
 const TABLE_BOUNDS: (i64, i64) = (1, 1 << 22);
 
-pub(super) fn read_bridge(mut fields: Fields<'_>, findings: &mut Findings) -> Bridge {
+pub(crate) fn read_bridge(mut fields: Fields<'_>, findings: &mut Findings) -> Bridge {
     let settings = read_settings(&mut fields, findings);
     let mut bridge = Bridge { settings, ..Bridge::default() };
     if let Some(entry) = fields.get("port", findings) {
@@ -37,13 +39,13 @@ fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> BridgeSett
 
 /// Reads the settings of a bridge from an API request. The text contains no members and no static entries, because
 /// these are separate objects in the API.
-pub(super) fn read_settings_alone(mut fields: Fields<'_>, findings: &mut Findings) -> BridgeSettings {
+pub(crate) fn read_settings_alone(mut fields: Fields<'_>, findings: &mut Findings) -> BridgeSettings {
     let settings = read_settings(&mut fields, findings);
     fields.finish(findings);
     settings
 }
 
-pub(super) fn read_member(mut fields: Fields<'_>, findings: &mut Findings) -> Member {
+pub(crate) fn read_member(mut fields: Fields<'_>, findings: &mut Findings) -> Member {
     let default = Member::default();
     let member = Member {
         vlans: read_vlans(&mut fields, findings),
@@ -174,7 +176,7 @@ fn read_port_name(entry: &mut Fields<'_>, findings: &mut Findings) -> Option<Por
 
 /// Reads the port of a static MAC table entry from an API request. The path of the request contains the bridge, the
 /// VLAN and the MAC address.
-pub(super) fn read_static_alone(mut fields: Fields<'_>, findings: &mut Findings) -> Option<PortName> {
+pub(crate) fn read_static_alone(mut fields: Fields<'_>, findings: &mut Findings) -> Option<PortName> {
     let port = read_port_name(&mut fields, findings);
     fields.finish(findings);
     port

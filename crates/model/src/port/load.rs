@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use packet::WorkerId;
 
-use super::fields::{Fields, Findings, bad_name, path, table_of};
-use super::tree::Node;
+use crate::load::fields::{Fields, Findings, bad_name, path, table_of};
+use crate::load::tree::Node;
 use crate::port::kind::{KIND_NAMES, KINDS, KindEntry};
 use crate::spelling::nearest;
 use crate::{Cause, FilterName, Port, PortName};
 
-pub(super) fn read_ports(
+pub(crate) fn read_ports(
     node: &Node,
     findings: &mut Findings,
     declared: &mut BTreeSet<String>,
@@ -38,7 +38,7 @@ pub(super) fn read_ports(
     ports
 }
 
-pub(super) fn read_port(name: &PortName, mut fields: Fields<'_>, findings: &mut Findings) -> Option<Port> {
+pub(crate) fn read_port(name: &PortName, mut fields: Fields<'_>, findings: &mut Findings) -> Option<Port> {
     if !fields.has("kind") {
         fields.missing("kind", "kind = \"af_xdp\"", findings);
     }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::fields::{Fields, Findings, table_of};
-use super::filter::protocol;
-use super::tree::Value;
+use crate::filter::load::protocol;
+use crate::load::fields::{Fields, Findings, table_of};
+use crate::load::tree::Value;
 use crate::steering::contradiction;
 use crate::{Cause, FiveTuple, SteeringFlow, SteeringPolicy, SteeringTarget};
 
-pub(super) fn read_steering(mut fields: Fields<'_>, findings: &mut Findings) -> SteeringPolicy {
+pub(crate) fn read_steering(mut fields: Fields<'_>, findings: &mut Findings) -> SteeringPolicy {
     let default = SteeringPolicy::default();
     let capacity = fields.number("capacity", (0, SteeringPolicy::CAPACITY_MAX.into()), " flows", findings);
     let queue = fields.number("cpu_queue", (1, SteeringPolicy::QUEUE_MAX.into()), " packets", findings);

@@ -5,15 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 
 use packet::PuntClass;
 
-use super::fields::{Fields, Findings, named_in, table_of};
-use super::tree::Value;
-use super::users::read_users;
-use super::vlans;
 use crate::cause::Cause;
+use crate::load::fields::{Fields, Findings, named_in, table_of};
+use crate::load::tree::Value;
+use crate::load::users::read_users;
+use crate::load::vlans;
 use crate::{Miss, OuterTag, PuntLimits, QinQ, Router, RouterPort, RouterSettings, Rpf};
 
 /// Reads a router. Returns `None` if the namespace is invalid, because the devices of the router are then not known.
-pub(super) fn read_router(mut fields: Fields<'_>, findings: &mut Findings) -> Option<Router> {
+pub(crate) fn read_router(mut fields: Fields<'_>, findings: &mut Findings) -> Option<Router> {
     let settings = read_settings(&mut fields, findings);
     let entry = fields.get("port", findings);
     let ports = entry.map(|entry| named_in(&fields.path("port"), "port", &entry.node, findings, read_port));
@@ -69,13 +69,13 @@ fn read_punt_limits(fields: &mut Fields<'_>, findings: &mut Findings) -> PuntLim
 }
 
 /// Reads the settings of a router from an API request, in which interfaces are separate objects.
-pub(super) fn read_settings_alone(mut fields: Fields<'_>, findings: &mut Findings) -> Option<RouterSettings> {
+pub(crate) fn read_settings_alone(mut fields: Fields<'_>, findings: &mut Findings) -> Option<RouterSettings> {
     let settings = read_settings(&mut fields, findings);
     fields.finish(findings);
     settings
 }
 
-pub(super) fn read_port(mut fields: Fields<'_>, findings: &mut Findings) -> RouterPort {
+pub(crate) fn read_port(mut fields: Fields<'_>, findings: &mut Findings) -> RouterPort {
     let words = [Miss::Unreachable, Miss::Punt];
     let miss = fields.word("miss", &["unreachable", "punt"], &words, findings).unwrap_or_default();
     let vlans = vlans::read_set(&mut fields, "vlans", "vlans = [10, 20]", findings).unwrap_or_default();

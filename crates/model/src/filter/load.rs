@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::fields::{Fields, Findings, table_of};
-use super::tree::Value;
+use crate::load::fields::{Fields, Findings, table_of};
+use crate::load::tree::Value;
 use crate::spelling::nearest;
 use crate::vlan::RawRange;
 use crate::{
@@ -40,7 +40,7 @@ const RATE_BOUNDS: (i64, i64) = (1, 1_000_000_000_000);
 /// Size of the largest frame in bytes. The default burst of a rate in bytes per second is at least this size.
 const LARGEST_FRAME: u64 = 9018;
 
-pub(super) fn read_filter(mut fields: Fields<'_>, findings: &mut Findings) -> Filter {
+pub(crate) fn read_filter(mut fields: Fields<'_>, findings: &mut Findings) -> Filter {
     let blocklist = fields.file("blocklist", findings);
     let unreadable =
         fields.word("unreadable", Unreadable::WORDS, &Unreadable::ALL, findings).unwrap_or_default();
@@ -259,7 +259,7 @@ fn word<T: Copy>(item: &Value, choices: &'static [&'static str], values: &[T]) -
     found.ok_or_else(|| Cause::NotOneOf { value: text.clone(), near: near(), choices })
 }
 
-pub(super) fn protocol(item: &Value) -> Result<Protocol, Cause> {
+pub(crate) fn protocol(item: &Value) -> Result<Protocol, Cause> {
     let known = |text: &str| Protocol::WORDS.iter().find(|(word, _)| *word == text);
     let (what, example) = ("a protocol", "\"tcp\", \"udp\", \"icmp\" or a number from 0 to 255");
     match item {

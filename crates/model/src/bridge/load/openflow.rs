@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::fields::{Fields, Findings, table_of};
-use super::tree::{Node, Value};
-use super::users::read_users;
+use crate::load::fields::{Fields, Findings, table_of};
+use crate::load::tree::{Node, Value};
+use crate::load::users::read_users;
 use crate::spelling::nearest;
 use crate::{
     Cause, Controller, FailMode, FlowTable, FlowTableId, OpenFlow, OpenFlowTls, OpenFlowVersion, PrefixField,
@@ -25,7 +25,7 @@ const TABLE_NAME: usize = 31;
 /// Maximum number of subfields that group the flow entries of a table for eviction.
 const GROUPS: usize = 16;
 
-pub(super) fn read_openflow(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<OpenFlow> {
+pub(crate) fn read_openflow(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<OpenFlow> {
     let entry = fields.get("openflow", findings)?;
     let mut table = table_of(&fields.path("openflow"), &entry.node, findings)?;
     let mut controllers = Vec::new();
