@@ -27,6 +27,7 @@ mod budget;
 mod connection_manager;
 pub mod controllers;
 pub mod datapath;
+mod events;
 pub mod fuzz;
 mod session;
 pub mod sockets;
