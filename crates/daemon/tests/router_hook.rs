@@ -96,18 +96,12 @@ fn hosts_talk_through_the_hook() {
     let after = (count("h1", "rx_packets"), count("h2", "tx_packets"), sent());
     assert!(after.0 >= before.0 + hook && after.1 >= before.1 + hook, "ports: {before:?}, {after:?}");
     assert!(after.2 >= before.2 + hook, "the neighbour: {before:?}, {after:?}");
-    // One complete checksum in 65,536 looks like a partial one, and the frame goes to the worker. The next frames
-    // of the flow follow it to keep their order, until the worker has been idle for a moment. When this occurs
-    // depends on the CPUs, so the share of the hook is that of the best of several transfers.
-    let shares: Vec<(u64, u64)> = (0..4)
-        .map(|_| {
-            who(&rig, || {
-                iperf_tcp(one, two, two.ip(), 1).unwrap();
-            })
-        })
-        .collect();
-    assert!(shares.iter().all(|(hook, worker)| *hook > 1_000 && worker < hook), "TCP: {shares:?}");
-    assert!(shares.iter().any(|(hook, worker)| *worker < hook / 20), "TCP: {shares:?}");
+    let (hook, worker) = who(&rig, || {
+        iperf_tcp(one, two, two.ip(), 1).unwrap();
+    });
+    // Answers arrive on h2. After a frame that only the worker can handle, the next frames of the flow wait
+    // to keep their order.
+    assert!(hook > 1_000 && worker < hook / 20, "TCP: {hook} by the hook, {worker} by the worker");
 }
 
 #[test]
