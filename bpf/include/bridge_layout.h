@@ -71,7 +71,8 @@ struct bridge_order {
 	/* Number of the last frame sent to the worker. Some frames have no space for the number. */
 	__u32 sent;
 	__u32 waiting; /* numbered frames that went to the worker only because earlier frames were pending */
-	__u32 reserved0[14];
+	__u32 partial; /* whether the last TCP or UDP packet had a partial checksum (partial_checksum.h) */
+	__u32 reserved0[13];
 	__u64 done;   /* all frames up to this number have left the worker */
 	__u64 now;    /* seconds */
 	__u64 hold;   /* whether frames that wait for their order are dropped, because the queue overflows */

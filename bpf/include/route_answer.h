@@ -412,6 +412,18 @@ TRIVIUM_INLINE int route_watched(struct xdp_md *ctx, __u64 families)
 	return families & ROUTE_WATCHED_TEST || bpf_map_lookup_elem(&xsks, &queue);
 }
 
+TRIVIUM_INLINE int route_is_partial(struct xdp_md *ctx, void *header, void *end, __be16 protocol)
+{
+	struct bridge_order *order = 0;
+
+	if (route.present & ROUTE_ORDERED) {
+		__u32 queue = ctx->rx_queue_index;
+
+		order = bpf_map_lookup_elem(&bridge_orders, &queue);
+	}
+	return is_partial(ctx, header, end, protocol, order ? &order->partial : 0);
+}
+
 /*
  * Routes a frame. Returns a verdict, ROUTE_UP, or ROUTE_WAITS. The frame has either a complete IP header with
  * addresses and a hop limit that may be forwarded, or the tag of a VLAN that is an interface.
@@ -444,7 +456,7 @@ static __attribute__((noinline)) int route_answer(struct xdp_md *ctx)
 	families = ROUTE_WORD(on->families);
 	if (!(families & (packet.v4 ? ROUTE_IPV4 : ROUTE_IPV6)) || route_watched(ctx, families))
 		return ROUTE_UP;
-	if (route.partial && is_partial(header, end, protocol))
+	if (route.partial && route_is_partial(ctx, header, end, protocol))
 		return ROUTE_UP;
 	if (packet.v4) {
 		struct iphdr *ip = header;

@@ -272,11 +272,9 @@ TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order,
 	to_where = bridge_way(order, from, to, length - (tagged ? TAG_BYTES : 0));
 	if (!to_where)
 		return BRIDGE_UP;
-	/*
-	 * With a socket, the worker completes the checksum. One complete checksum in 65,536 looks like a
-	 * partial one.
-	 */
-	if (bridge.partial && is_partial(payload, end, ethertype) && bpf_map_lookup_elem(&xsks, &queue))
+	/* With a socket, the worker completes the checksum. */
+	if (bridge.partial && bpf_map_lookup_elem(&xsks, &queue) &&
+	    is_partial(ctx, payload, end, ethertype, &order->partial))
 		return BRIDGE_UP;
 	if (!bridge_settled(order, **bucket, queue)) {
 		if (!order->hold)

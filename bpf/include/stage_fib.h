@@ -194,6 +194,7 @@ TRIVIUM_INLINE int fib_forward(struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ethhdr *ethernet = data;
 	struct bpf_fib_lookup route = {};
+	struct checksum_segment segment;
 	__u32 length = bpf_xdp_get_buff_len(ctx), packet, device, mtu;
 	__be32 source = 0, destination = 0;
 	int v4, reason;
@@ -219,7 +220,8 @@ TRIVIUM_INLINE int fib_forward(struct xdp_md *ctx)
 		reason = fib_ipv6(&route, (void *)(ethernet + 1), end, length - sizeof(*ethernet));
 	if (reason != FIB_ON)
 		return reason;
-	if (fib.partial && is_partial(ethernet + 1, end, ethernet->h_proto))
+	/* The kernel completes the checksum, and forwards a complete one as it is. */
+	if (fib.partial && may_be_partial(ethernet + 1, end, ethernet->h_proto, &segment))
 		return TRIVIUM_COUNT_FIB_PARTIAL;
 
 	/* The result of the lookup overwrites its parameters. */

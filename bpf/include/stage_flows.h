@@ -448,7 +448,7 @@ TRIVIUM_INLINE int flow_answer(struct xdp_md *ctx, struct bridge_order *order, _
 		void *end = (void *)(long)ctx->data_end;
 		void *l3 = (void *)(long)ctx->data + (seen->l3 & 31);
 
-		if (is_partial(l3, end, seen->key.eth_type))
+		if (is_partial(ctx, l3, end, seen->key.eth_type, &order->partial))
 			return BRIDGE_UP;
 	}
 	entry = flow_find(seen, hash);

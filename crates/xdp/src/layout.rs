@@ -213,7 +213,8 @@ fn bridges_order_is_the_kernels_side() {
     let expected = [
         ("sent", 0),
         ("waiting", 4),
-        ("reserved0", 8),
+        ("partial", 8),
+        ("reserved0", 12),
         ("done", 64),
         ("now", 72),
         ("hold", 80),

@@ -132,7 +132,18 @@ fn open_checksums_go_up_where_senders_leave_them() {
     let bare = u16::try_from((bare & 0xffff) + (bare >> 16)).unwrap();
     let open = ipv4([198, 51, 100, 7].into(), 60, |ip| ip[26..28].copy_from_slice(&bare.to_be_bytes()));
     Rig::new(&ANSWER).goes(&open, 1);
-    Rig::new(&AnswerPort { partial_checksums: true, ..ANSWER }).goes_up(&open);
+    let completing = Rig::new(&AnswerPort { partial_checksums: true, ..ANSWER });
+    completing.goes_up(&open);
+    // A complete checksum that equals the sum of the pseudo-header is verified.
+    let complete = ipv4([198, 51, 100, 7].into(), 60, |ip| {
+        ip[26..28].copy_from_slice(&bare.to_be_bytes());
+        ip[58..60].fill(0);
+        let words = ip[20..60].chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+        let sum = u32::from(bare) + words.sum::<u32>();
+        let folded = u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+        ip[58..60].copy_from_slice(&(!folded).to_be_bytes());
+    });
+    Rig::new(&AnswerPort { partial_checksums: true, ..ANSWER }).goes(&complete, 1);
 }
 
 /// The worker would have forwarded each frame that the hook forwards in the same way. The worker cannot
