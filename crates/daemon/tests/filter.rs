@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use port::pcap::Reader;
+use rig::leak::Leak;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{Process, UdpFlow, eventually, require};
@@ -75,6 +76,30 @@ fn nothing_passes_before_the_filter_of_a_new_port_is_there() {
         assert_eq!(flow.received(), 0, "{}", rig.ok(&["show", "filters"]));
     }
     flow.stop().unwrap();
+}
+
+/// A port that is opened again with other settings has no program for a moment.
+#[test]
+fn nothing_passes_between_two_programs_of_a_port() {
+    require!("ip", "ethtool");
+    let mut rig = Rig::new(2);
+    // The port has no function, so its device belongs to the kernel.
+    let with = |settings: &str| {
+        let port = format!("[port.h1]\nkind = \"af_xdp\"\ndevice = \"h1\"\nfilter = \"edge\"\n{settings}\n");
+        let rule = "[[filter.edge.rule]]\nname = \"flood\"\naction = \"drop\"\nprotocol = \"udp\"\n";
+        format!("{}{port}{rule}", rig.configuration_with("", &[0, 10]))
+    };
+    let texts = ["", "mode = \"generic\"", "ring_size = 1024"].map(with);
+    rig.start(&texts[0]);
+    let leak = Leak::start(&rig, &rig.hosts[0]);
+    packets_until(&rig, "flood", 50);
+    for (round, text) in texts.iter().cycle().skip(1).take(9).enumerate() {
+        let said = applied(&rig, text);
+        assert_eq!(leak.arrived(), 0, "round {round}: {said}");
+    }
+    // No guard stays: the kernel receives what the filter does not drop.
+    let said = applied(&rig, &texts[0].replace("\"drop\"", "\"count\""));
+    assert!(leak.arrived() > 0, "{said}");
 }
 
 #[test]

@@ -38,6 +38,7 @@ mod file;
 mod filters;
 mod flows;
 mod foreign;
+mod guards;
 mod handover;
 mod hook_offload;
 mod hook_test;

@@ -23,6 +23,7 @@ use model::{
 };
 use packet::PortId;
 use port::af_xdp::BUSY_WAIT;
+use xdp::IngressGuard;
 use xdp::user::UserProgram;
 
 use super::af_xdp::{self, Start};
@@ -33,6 +34,7 @@ use super::device::{Device, object, place};
 use super::filters::{BlocklistFiles, BuiltLists, Changed, Definition, Filters, Remaining, Tables};
 use super::flows::Flows;
 use super::foreign::Former;
+use super::guards::guard;
 use super::hook_offload::{HookOffload, Occasion};
 use super::hook_test::HookTest;
 use super::ids::Names;
@@ -88,6 +90,8 @@ struct Gone {
     footprint: Footprint,
     /// Custom program that ran in front of the hook's own program.
     user: Option<UserProgram>,
+    /// Guard of the device until the configuration change has ended, if the hook had a filter.
+    _guard: Option<IngressGuard>,
 }
 
 /// Changed filters, steering policies and routers of the new configuration, after the checks and
@@ -371,7 +375,7 @@ impl RunningState {
     /// Opens a port again that a failed configuration change had removed. If the port cannot be opened, it waits for
     /// its device.
     fn bring_back(&mut self, engine: &Engine, gone: Gone, busy_wait: Duration) {
-        let Gone { name, wanted, footprint, mut user } = gone;
+        let Gone { name, wanted, footprint, mut user, _guard } = gone;
         let opened = open::open(&name, &wanted, &footprint, busy_wait, None, &mut engine.pool());
         let installed =
             opened.and_then(|opened| self.install(engine, &name, wanted.clone(), opened, user.take()));
@@ -596,22 +600,18 @@ impl RunningState {
     fn drain(&mut self, engine: &Engine, names: &[PortName], gone: &mut Vec<Gone>) {
         // The name keeps its number until the end of the change, so a port that is added again has the same
         // number.
-        let mut out: Vec<(PortName, Running)> =
+        let out: Vec<(PortName, Running)> =
             names.iter().filter_map(|name| self.ports.remove_entry(name)).collect();
         if out.is_empty() {
             return;
         }
         self.publish(engine);
-        for (_, running) in &mut out {
+        gone.extend(out.into_iter().map(|(name, mut running)| {
+            let _guard = guard(&name, &running);
             running.close(engine);
-        }
-        let took = |(name, running): (_, Running)| Gone {
-            name,
-            wanted: running.wanted,
-            footprint: running.footprint,
-            user: running.user,
-        };
-        gone.extend(out.into_iter().map(took));
+            let Running { wanted, footprint, user, .. } = running;
+            Gone { name, wanted, footprint, user, _guard }
+        }));
     }
 
     /// Releases the numbers of ports that no longer exist.

@@ -10,6 +10,7 @@ use engine::Engine;
 use openflow::Sockets;
 
 use super::data_plane::{DataPlane, handed_over};
+use super::guards::guards;
 use super::handover;
 use super::handover::HandoverError;
 use super::handover::bundle::HandoverBundle;
@@ -137,12 +138,15 @@ impl DataPlane {
     /// hand-over.
     fn take_back(
         &self,
-        held: HandoverBundle,
+        mut held: HandoverBundle,
         running_state: &mut RunningState,
         mut routers: Routers,
     ) -> Result<Engine, HandoverError> {
         routers.unplugged();
         let config = running_state.config.clone();
+        let unusable = std::mem::take(&mut held.unusable);
+        let _guards = guards(unusable.keys(), &config);
+        drop(unusable);
         // The kernel state of the filters has not changed, so the workers apply the filters from the start.
         let filters = std::mem::take(&mut running_state.filters);
         let parts = Parts::new(held, &config, &self.memory)?;

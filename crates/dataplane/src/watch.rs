@@ -13,6 +13,7 @@ use port::link::LinkInfo;
 
 use super::custom_program;
 use super::devices::{DeviceWatches, Devices};
+use super::guards::guard;
 use super::open;
 use super::ports::{Running, resize_queues};
 use super::running_state::RunningState;
@@ -272,6 +273,7 @@ fn reopen(running_state: &mut RunningState, engine: &Engine, name: &PortName) ->
     let Some(running) = running_state.ports.get_mut(name) else {
         return Err(PlaneError::not_found(super::device::object(name), "there is no such port", ""));
     };
+    let _guard = guard(name, running);
     running.close(engine);
     let (id, wanted, rss_table) = (running.id, running.wanted.clone(), running.rss_table.clone());
     let footprint = &running.footprint;

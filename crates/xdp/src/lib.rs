@@ -48,6 +48,7 @@ mod explain;
 pub mod fib;
 pub mod filter;
 pub mod flows;
+mod guard;
 mod hand_over;
 mod inspect;
 #[cfg(test)]
@@ -80,6 +81,7 @@ pub use config::{Constants, LocalAddresses, Owner, ProgramConfig, WhenDown};
 pub use counters::{Counter, Counters};
 pub use error::Error;
 pub use explain::{Explainer, HookSays};
+pub use guard::IngressGuard;
 pub use hand_over::{HandOver, HookDescriptors};
 pub use inspect::{
     Features, MapInfo, ProgramInfo, RunStatistics, driver, features, inspect, program as program_by_id,

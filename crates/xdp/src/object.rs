@@ -43,6 +43,11 @@ pub(crate) fn placeholder_object() -> Embedded {
     embed!("placeholder")
 }
 
+/// Returns the BPF object of the ingress guard.
+pub(crate) fn guard_object() -> Embedded {
+    embed!("guard")
+}
+
 pub(crate) fn generator_object() -> Embedded {
     embed!("livegen")
 }

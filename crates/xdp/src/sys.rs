@@ -62,6 +62,20 @@ pub(crate) fn link_create(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> 
     owned(unsafe { ffi::bpf_link_create(program.as_raw_fd(), target, ffi::BPF_XDP, &raw const options) })
 }
 
+/// Attaches a tc program to a device's ingress, in front of all other tcx programs, in the network namespace of the
+/// calling thread.
+pub(crate) fn tcx_link_create(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
+    let target = ifindex_arg(ifindex)?;
+    // SAFETY: the struct holds integers, pointers and unions of these. All-zero means "unset".
+    let mut options: ffi::bpf_link_create_opts = unsafe { zeroed() };
+    options.sz = size_of::<ffi::bpf_link_create_opts>() as ffi::size_t;
+    options.flags = ffi::BPF_F_BEFORE;
+    // SAFETY: `options` is initialised, carries its own size and outlives the call.
+    owned(unsafe {
+        ffi::bpf_link_create(program.as_raw_fd(), target, ffi::BPF_TCX_INGRESS, &raw const options)
+    })
+}
+
 /// Replaces the program of an XDP link atomically.
 pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: null options are allowed and mean "replace the present program".

@@ -17,6 +17,7 @@ use testbed::{Host, Lab, Process, eventually};
 
 pub mod cables;
 pub mod frr;
+pub mod leak;
 
 /// Maximum time for an operation on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);

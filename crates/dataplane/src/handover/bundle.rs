@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use xdp::user::UserProgram;
 
-use super::descriptors::Descriptors;
+use super::descriptors::{Descriptors, PortDescriptors};
 use super::error::HandoverError;
 use super::state::{HandoverState, PortRecord, QueueKind};
 use crate::pins::Claim;
@@ -25,6 +25,9 @@ pub struct HandoverBundle {
     /// Locks on the pins of the ports' hooks, by port name. The bundle keeps the locks until this process or
     /// the successor holds its own locks, so that no third process regards a pin as unused.
     pub claims: BTreeMap<String, Claim>,
+    /// File descriptors of ports that this process must open again after a failed hand-over. Until they are closed, the
+    /// ports' hooks stay attached.
+    pub unusable: BTreeMap<String, PortDescriptors>,
 }
 
 impl HandoverBundle {
@@ -50,13 +53,15 @@ impl HandoverBundle {
         }
     }
 
-    /// Closes the descriptors of all ports with AF_XDP sockets. The successor may have used the rings of these
-    /// sockets before it ended, so this process does not know the content of the rings.
+    /// Marks the descriptors of all ports with AF_XDP sockets as unusable. The successor may have used the rings of
+    /// these sockets before it ended, so this process does not know the content of the rings.
     pub fn release_sockets(&mut self) {
         let has_sockets =
             |port: &PortRecord| port.queues.iter().any(|queue| matches!(queue.kind, QueueKind::AfXdp { .. }));
-        let ports = self.state.ports.iter().filter(|(_, port)| has_sockets(port));
-        let ports: Vec<String> = ports.map(|(name, _)| name.clone()).collect();
-        self.release(&ports);
+        for (name, _) in self.state.ports.iter().filter(|(_, port)| has_sockets(port)) {
+            let descriptors = self.descriptors.ports.remove(name);
+            self.unusable.extend(descriptors.map(|own| (name.clone(), own)));
+            self.claims.remove(name);
+        }
     }
 }

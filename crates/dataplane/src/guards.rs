@@ -1,0 +1,34 @@
+//! Guards of devices with a filter, while the program of the filter is detached and the next one is not attached yet.
+
+use model::{Config, PortName};
+use port::link;
+use xdp::IngressGuard;
+
+use super::device::{failed, inside, object};
+use super::port_spec::PortSpec;
+use super::ports::Running;
+
+/// Attaches a guard to the device of a port whose hook has a filter. Returns `None` if no guard is needed, or if the
+/// kernel supports none.
+pub fn guard(name: &PortName, running: &Running) -> Option<IngressGuard> {
+    running.hook.as_ref().and_then(|_| attach(name, &running.wanted))
+}
+
+/// Attaches guards to the devices of the named ports that have a filter in their hooks. The ports have descriptors in a
+/// hand-over.
+pub fn guards<'a>(names: impl IntoIterator<Item = &'a String>, config: &Config) -> Vec<IngressGuard> {
+    let names = names.into_iter().filter_map(|name| name.parse::<PortName>().ok());
+    names.filter_map(|name| attach(&name, &PortSpec::of(config, &name)?)).collect()
+}
+
+fn attach(name: &PortName, wanted: &PortSpec) -> Option<IngressGuard> {
+    wanted.filter().filter(|_| wanted.port.kind.xdp().is_some())?;
+    let (device, namespace) = wanted.port.kind.device()?;
+    let attached = inside(&object(name), namespace, || {
+        let found = link::find(device.as_str()).map_err(|error| failed(name, &error))?;
+        IngressGuard::attach(found.ifindex).map_err(|error| failed(name, &error))
+    });
+    attached
+        .inspect_err(|error| tracing::warn!(port = %name, %error, "its device has no filter until its next program is attached"))
+        .ok()
+}

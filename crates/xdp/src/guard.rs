@@ -1,0 +1,28 @@
+//! Guard of a device between two XDP programs. An XDP link cannot change its mode, and two links cannot be attached to
+//! one device, so such a change detaches the program with the filter before the next program is attached. The guard, a
+//! tc program in front of all others (tcx), drops what the device passes to the kernel stack in between.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::object::{Opened, guard_object};
+use crate::{Error, sys};
+
+/// Program at a device's tc ingress that drops all frames on their way to the kernel stack. Frames that an XDP program
+/// drops or redirects do not reach it. Dropping the value removes the program.
+#[derive(Debug)]
+pub struct IngressGuard {
+    _link: OwnedFd,
+}
+
+impl IngressGuard {
+    /// Attaches a guard to the device with this index in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses the program. Kernels before 6.6 have no tcx links.
+    pub fn attach(ifindex: u32) -> Result<IngressGuard, Error> {
+        let program = Opened::new(guard_object(), "trivium_guard")?.load()?.program()?;
+        let link = sys::tcx_link_create(program.as_fd(), ifindex);
+        let link = link.map_err(|source| Error::Query { what: "a guard's attachment", source })?;
+        Ok(IngressGuard { _link: link })
+    }
+}
