@@ -7,6 +7,8 @@ mod memory;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use memory::Memory;
@@ -78,6 +80,34 @@ async fn listening() -> (Arc<Memory>, Controllers, SocketAddr) {
     (bridge, controllers, free)
 }
 
+/// Lock of a bridge's tables, which a thread of its own holds until [`LockedTables::release`].
+struct LockedTables {
+    release: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl LockedTables {
+    /// Locks the tables. The thread unlocks them after 10 seconds at the latest, so that a failed test ends.
+    async fn new(bridge: &Arc<Memory>) -> LockedTables {
+        let bridge = Arc::clone(bridge);
+        let (release, released) = std::sync::mpsc::channel();
+        let (lock, locked) = tokio::sync::oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let _tables = bridge.lock();
+            lock.send(()).unwrap();
+            let _ = released.recv_timeout(Duration::from_secs(10));
+        });
+        locked.await.unwrap();
+        LockedTables { release, thread }
+    }
+
+    /// Unlocks the tables.
+    fn release(self) {
+        self.release.send(()).unwrap();
+        self.thread.join().unwrap();
+    }
+}
+
 /// A peer that gets no echo reply in time ends the session, so a session answers echo requests while it waits
 /// for a barrier. The other answers keep their order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,17 +154,7 @@ async fn sessions_are_served_while_requests_of_others_wait_for_the_tables() {
             peers.push(Peer::connect(at).await);
         }
         let mut other = Peer::connect(at).await;
-        let (release, released) = std::sync::mpsc::channel::<()>();
-        let (lock, locked) = tokio::sync::oneshot::channel();
-        let locker = std::thread::spawn({
-            let bridge = Arc::clone(&bridge);
-            move || {
-                let _tables = bridge.lock();
-                lock.send(()).unwrap();
-                let _ = released.recv_timeout(Duration::from_secs(5));
-            }
-        });
-        locked.await.unwrap();
+        let locked = LockedTables::new(&bridge).await;
         for peer in &mut peers {
             peer.send(kind, 2, &body).await;
         }
@@ -145,8 +165,7 @@ async fn sessions_are_served_while_requests_of_others_wait_for_the_tables() {
             assert_eq!(other.next().await, (ECHO_REPLY, xid, Vec::new()));
         }
         assert!(begin.elapsed() < Duration::from_secs(2), "request {kind}: {:?}", begin.elapsed());
-        release.send(()).unwrap();
-        locker.join().unwrap();
+        locked.release();
         for mut peer in peers {
             if let Some(reply) = reply {
                 assert_eq!(peer.next().await.0, reply);
@@ -170,17 +189,7 @@ fn waiting_packet_outs_of_many_sessions_occupy_one_thread() {
         for _ in 0..8 {
             peers.push(Peer::connect(at).await);
         }
-        let (release, released) = std::sync::mpsc::channel::<()>();
-        let (lock, locked) = tokio::sync::oneshot::channel();
-        let locker = std::thread::spawn({
-            let bridge = Arc::clone(&bridge);
-            move || {
-                let _tables = bridge.lock();
-                lock.send(()).unwrap();
-                let _ = released.recv_timeout(Duration::from_secs(10));
-            }
-        });
-        locked.await.unwrap();
+        let locked = LockedTables::new(&bridge).await;
         let output = [0, 0, 0, 16, 0, 0, 0, 2, 0xff, 0xff, 0, 0, 0, 0, 0, 0];
         let body =
             [&[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1, 0, 16, 0, 0, 0, 0, 0, 0][..], &output, &[7; 60]].concat();
@@ -190,8 +199,7 @@ fn waiting_packet_outs_of_many_sessions_occupy_one_thread() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let other = tokio::time::timeout(Duration::from_secs(5), tokio::task::spawn_blocking(|| ()));
         other.await.expect("a thread is free").unwrap();
-        release.send(()).unwrap();
-        locker.join().unwrap();
+        locked.release();
         for mut peer in peers {
             peer.send(ECHO_REQUEST, 3, &[]).await;
             assert_eq!(peer.next().await, (ECHO_REPLY, 3, Vec::new()));
