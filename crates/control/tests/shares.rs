@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use memory::Daemon;
+use memory::{Daemon, OBJECTS};
 
 /// ID of a user other than root.
 const OTHER: u32 = 4711;
@@ -130,6 +130,35 @@ async fn one_comparison_with_the_kernel_is_made_at_a_time() {
     let description: serde_json::Value = serde_json::from_str(&description).unwrap();
     let security = &description["paths"]["/v1/routers/{router}/drift"]["get"]["security"][1]["token"];
     assert_eq!(security, &serde_json::json!(["configure"]));
+}
+
+/// The kernel verifies a program for each explanation. One explanation of all other clients and one of root run at a
+/// time, and further explanations wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_packet_is_explained_at_a_time_for_root_and_one_for_others() {
+    let Some(daemon) = serving("explain") else { return };
+    let (done, text) = daemon.ask("PUT", "/v1/config", &daemon.file(OBJECTS)).await;
+    assert_eq!(done, StatusCode::OK, "{text}");
+    let explaining = || daemon.plane.explaining.load(Ordering::Relaxed);
+    let hold = |held| daemon.plane.hold_explain.store(held, Ordering::Relaxed);
+    let body = r#"{"in_port":"a","frame":"00"}"#;
+    let head = "POST /v1/explain HTTP/1.1\r\nhost: trivium";
+    let request = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    hold(true);
+    let mut streams: Vec<_> =
+        [OTHER, OTHER, OTHER + 1, OTHER + 2].map(|user| sent(&daemon, user, &request)).into();
+    until("the explanation", || explaining() == 1).await;
+    streams.extend([0, 0].map(|user| sent(&daemon, user, &request)));
+    until("root's explanation", || explaining() == 2).await;
+    // The threads for other work of root are free.
+    for _ in 0..20 {
+        assert_eq!(daemon.ask("GET", "/v1/bridges", "").await.0, StatusCode::OK);
+    }
+    hold(false);
+    for stream in &mut streams {
+        assert_eq!(status(stream), "HTTP/1.1 200 OK\r");
+    }
+    assert_eq!(daemon.plane.most_explaining.load(Ordering::Relaxed), 2);
 }
 
 /// Incomplete bodies and streams occupy the share of their client only.

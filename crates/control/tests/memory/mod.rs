@@ -45,6 +45,12 @@ pub struct Memory {
     pub drifting: AtomicU32,
     /// Number of queries of workers in progress.
     pub asking_workers: AtomicU32,
+    /// Whether explanations of packets block.
+    pub hold_explain: AtomicBool,
+    /// Number of explanations in progress.
+    pub explaining: AtomicU32,
+    /// Largest number of explanations that were in progress at the same time.
+    pub most_explaining: AtomicU32,
 }
 
 impl Memory {
@@ -491,6 +497,12 @@ impl Plane for Memory {
     }
 
     fn explain(&self, in_port: &str, frame: &[u8]) -> Result<Explanation, PlaneError> {
+        let now = self.explaining.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most_explaining.fetch_max(now, Ordering::Relaxed);
+        while self.hold_explain.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.explaining.fetch_sub(1, Ordering::Relaxed);
         self.port(in_port)?;
         Ok(Explanation {
             in_port: in_port.to_owned(),
