@@ -197,7 +197,7 @@ fn too_large(name: &FilterName, own: usize, others: usize, most: usize) -> Plane
 
 #[cfg(test)]
 mod tests {
-    use super::super::Ports;
+    use super::super::{Ports, Remaining, RemainingRules};
     use super::*;
 
     /// Returns a configuration with two filters. Ports name the filters in `named`.
@@ -272,6 +272,35 @@ mod tests {
         let tables = Tables::compile(&other, &none).unwrap();
         let prepared = Filters::default().prepare(&first, &files, &tables).unwrap();
         assert_eq!(compiled(&prepared, &tables), [false, false]);
+    }
+
+    /// Large tables take long to write to the kernel, so this is done before the data plane is locked. Filters that
+    /// only workers apply have no tables in the kernel.
+    #[test]
+    fn tables_for_hooks_are_in_the_kernel_before_the_lock() {
+        if !testbed::privileged() {
+            return testbed::skip("needs root (BPF)");
+        }
+        let text = "[port.a]\nkind='af_xdp'\nfilter='hooked'\n[port.b]\nkind='tap'\nfilter='worked'\n\
+                    [[filter.hooked.rule]]\nname='a'\naction='drop'\n\
+                    [[filter.worked.rule]]\nname='a'\naction='drop'\n";
+        let config = model::load(text, "t").unwrap();
+        let tables = Tables::compile(&config, &Config::default()).unwrap();
+        let has_maps = |(name, definition): &(FilterName, Definition)| {
+            (name.to_string(), definition.compiled.as_ref().is_some_and(|compiled| compiled.has_maps()))
+        };
+        let prepared = Filters::default().prepare(&config, &BlocklistFiles::default(), &tables).unwrap();
+        let found: Vec<_> = prepared.iter().map(has_maps).collect();
+        assert_eq!(found, [("hooked".to_owned(), true), ("worked".to_owned(), false)]);
+        // The rules that remain when others have expired.
+        let remaining = |in_hooks| {
+            let rules = translate::current_rules(&config.filters["hooked"]);
+            let rules = RemainingRules { rules, needs_tables: true, in_hooks, compiled: None };
+            let filters = [("hooked".parse().unwrap(), rules)].into();
+            let compiled = Remaining { filters, ..Remaining::none() }.compiled();
+            compiled.filters["hooked"].compiled.as_ref().is_some_and(|compiled| compiled.has_maps())
+        };
+        assert_eq!([true, false].map(remaining), [true, false]);
     }
 
     /// `trivium check` refuses the filters that a change of the configuration would refuse, with

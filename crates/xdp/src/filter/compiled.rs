@@ -125,6 +125,12 @@ impl Compiled {
         self.table_maps().map(drop)
     }
 
+    /// Returns whether the kernel maps of the tables exist ([`Compiled::create_maps`]).
+    #[must_use]
+    pub fn has_maps(&self) -> bool {
+        self.maps.get().is_some()
+    }
+
     /// Returns the kernel maps of the tables, and creates them if they do not exist.
     pub(super) fn table_maps(&self) -> Result<Arc<TableMaps>, Error> {
         if let Some(maps) = self.maps.get() {

@@ -479,6 +479,38 @@ mod tests {
         frame
     }
 
+    /// Tables that were written before a caller has locked are not written again. Filters with equal rules share them.
+    #[test]
+    fn filters_use_the_maps_that_were_created_in_advance() {
+        if !testbed::privileged() {
+            return testbed::skip("needs root (BPF)");
+        }
+        let rule = Rule {
+            name: "count".to_owned(),
+            priority: 0,
+            matches: Match::default(),
+            action: Action::Count,
+            dry_run: false,
+            expires: None,
+        };
+        let compiled = Compiled::new(&RuleSet { rules: vec![rule], ..RuleSet::default() }).unwrap();
+        assert!(!compiled.has_maps());
+        compiled.create_maps().unwrap();
+        let id = |fd: &OwnedFd| sys::map_info(fd.as_fd()).unwrap().id;
+        let maps = compiled.maps.get().unwrap();
+        let tables = [&maps.classes, &maps.tries, &maps.rows, &maps.probes].map(id);
+        let used = |filter: &Filter| {
+            let [classes, tries, rows, _, probes] = &filter.maps.set;
+            [classes, tries, rows, probes].map(id)
+        };
+        let mut first = Filter::new(&compiled, FilterSizes::default(), None).unwrap();
+        let second = Filter::new(&compiled, FilterSizes::default(), None).unwrap();
+        assert_eq!((used(&first), used(&second)), (tables, tables));
+        first.replace(&Compiled::new(&RuleSet::default()).unwrap()).unwrap();
+        first.replace(&compiled).unwrap();
+        assert_eq!(used(&first), tables);
+    }
+
     #[test]
     fn sources_without_a_bucket_share_the_rules_own() {
         if !testbed::privileged() {
