@@ -1,8 +1,14 @@
-//! Copies of map contents, for test runs that must not change the maps in use.
+//! Duplicates of map descriptors, and copies of map contents for test runs that must not change the maps in use.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::{Error, sys};
+
+/// Returns another file descriptor of the map `name`.
+pub(crate) fn duplicate(name: &'static str, map: &impl AsFd) -> Result<OwnedFd, Error> {
+    let duplicate = map.as_fd().try_clone_to_owned();
+    duplicate.map_err(|source| Error::Map { map: name, operation: "duplicate", source })
+}
 
 /// Copies all elements of an array map to another array map of equal size. `V` is the size of an element's value in
 /// bytes.

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject};
 
+use crate::map_copy::duplicate;
 use crate::{Error, log};
 
 /// Wrapper that aligns the bytes of a BPF object. ELF readers need the alignment of the structures in the object.
@@ -223,7 +224,7 @@ impl InKernel {
     fn duplicate(&self, what: &'static str, fd: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Error> {
         let lacks = Error::Object { object: self.embedded.name, what };
         let fd = fd.ok_or(lacks)?;
-        fd.try_clone_to_owned().map_err(|source| Error::Map { map: what, operation: "duplicate", source })
+        duplicate(what, &fd)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::build::Build;
 use crate::config::QUEUES_MAX;
 use crate::counters::Counters;
 use crate::filter::Filter;
+use crate::map_copy::duplicate;
 use crate::object::{Opened, dump_object, port_object, services_dump_object, services_object};
 use crate::placeholder::Placeholders;
 use crate::route::RouteStage;
@@ -66,7 +67,7 @@ impl Maps {
         [(a, xsks), (b, local4), (c, local6), (d, counters)]
     }
 
-    /// Copies the port's local addresses from the maps `others` to these maps.
+    /// Adds the local addresses in the maps `four` (IPv4) and `six` (IPv6) to these maps.
     pub(crate) fn copy_locals(&self, [four, six]: &[OwnedFd; 2]) -> Result<(), Error> {
         copy_keys::<4>("local4", four.as_fd(), self.local4.as_fd())?;
         copy_keys::<16>("local6", six.as_fd(), self.local6.as_fd())
@@ -74,11 +75,7 @@ impl Maps {
 
     /// Duplicates the maps of the local addresses, for [`Maps::copy_locals`].
     pub(crate) fn duplicate_locals(&self) -> Result<[OwnedFd; 2], Error> {
-        let failed = |map| move |source| Error::Map { map, operation: "duplicate", source };
-        Ok([
-            self.local4.try_clone().map_err(failed("local4"))?,
-            self.local6.try_clone().map_err(failed("local6"))?,
-        ])
+        Ok([duplicate("local4", &self.local4)?, duplicate("local6", &self.local6)?])
     }
 
     /// Adds the local addresses in `locals` that the maps lack. Then removes addresses that are not in `locals`, unless

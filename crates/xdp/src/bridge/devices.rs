@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::BRIDGE_PORTS;
 use crate::Error;
+use crate::map_copy::duplicate;
 use crate::sys::{self, MapKind, MapSpec};
 
 pub(crate) const DEVICES: &str = "bridge_devices";
@@ -53,9 +54,6 @@ impl BridgeDevices {
 
     /// Returns duplicates of two file descriptors: the map of output devices, and the map of packet counts.
     pub(crate) fn duplicate(&self) -> Result<[OwnedFd; 2], Error> {
-        let duplicate = |map, fd: &OwnedFd| {
-            fd.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
-        };
         Ok([duplicate(DEVICES, &self.devices)?, duplicate(COUNTS, &self.counts)?])
     }
 

@@ -9,6 +9,7 @@ use super::orders::{BUCKETS, ORDERS};
 use super::table::TABLE;
 use super::{BridgeDevices, Orders, StationTable};
 use crate::Error;
+use crate::map_copy::duplicate;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 /// Number of 32-bit words of `struct bridge_conf` (the constants of the bridge stage).
@@ -107,8 +108,7 @@ impl KnownStations {
             half(if cfg!(target_endian = "little") { low } else { high }),
             half(if cfg!(target_endian = "little") { high } else { low }),
         ];
-        let duplicated = |source| Error::Map { map: TABLE, operation: "duplicate", source };
-        Ok(KnownStations { conf, table: table.map().try_clone_to_owned().map_err(duplicated)? })
+        Ok(KnownStations { conf, table: duplicate(TABLE, &table.map())? })
     }
 
     pub fn map(&self) -> (&'static str, BorrowedFd<'_>) {
@@ -160,11 +160,10 @@ impl BridgeMaps {
     /// Returns a copy with a new station table, new counts and new frame sequence numbers. A test run with the copy
     /// therefore changes no state of the bridge. In the copy, no frame counts as being in a worker.
     pub fn scratch(&self) -> Result<BridgeMaps, Error> {
-        let failed = |source| Error::Map { map: DEVICES, operation: "duplicate", source };
         Ok(BridgeMaps {
             known: self.known.scratch()?,
             orders: Arc::new(self.orders.scratch()?),
-            devices: self.devices.try_clone().map_err(failed)?,
+            devices: duplicate(DEVICES, &self.devices)?,
             counts: new_counts()?,
         })
     }

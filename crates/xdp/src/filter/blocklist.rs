@@ -17,6 +17,7 @@ use packet::net::Prefix;
 use super::table::{Full, LINE, Layout, State, Words};
 use super::{FilterError, Moment};
 use crate::Error;
+use crate::map_copy::duplicate;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 pub(super) const OUTER: &str = "filter_lists";
@@ -138,11 +139,7 @@ impl Blocklist {
         outer: BorrowedFd<'_>,
         prefixes: impl IntoIterator<Item = Prefix>,
     ) -> Result<Blocklist, Error> {
-        let outer = outer.try_clone_to_owned().map_err(|source| Error::Map {
-            map: OUTER,
-            operation: "duplicate",
-            source,
-        })?;
+        let outer = duplicate(OUTER, &outer)?;
         let prefixes = Prefixes::of(prefixes);
         let Table { map, memory, layout, unlisted } = build(&prefixes, secret)?;
         put(outer.as_fd(), map.as_fd())?;

@@ -9,6 +9,7 @@ use libbpf_rs::libbpf_sys as ffi;
 
 use super::{FilterSizes, Moment};
 use crate::Error;
+use crate::map_copy::duplicate;
 use crate::sys::{self, MapKind, MapSpec};
 
 const CLIENTS: &str = "filter_clients";
@@ -154,9 +155,6 @@ impl CookieMaps {
     /// Returns a copy for a test run. The copy has new counts, new flood states and full buckets. It shares the
     /// entries of clients, which a test run does not change.
     pub fn scratch(&self) -> Result<CookieMaps, Error> {
-        let duplicate = |map, of: &OwnedFd| {
-            of.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
-        };
         let (clients, learned) = (duplicate(CLIENTS, &self.clients)?, duplicate(LEARNED, &self.learned)?);
         let passed = duplicate(PASSED, &self.passed)?;
         let scratch = CookieMaps { clients, learned, passed, ..CookieMaps::new(1)? };

@@ -12,11 +12,12 @@ use super::cookie::{CookieCounters, CookieMaps, check_kernel};
 use super::table_maps::{CLASSES, PROBES, ROWS, TRIES, TableMaps, create, filled};
 use super::{Action, Blocklist, Compiled, FilterSizes, blocklist};
 use crate::Error;
-use crate::map_copy::copy_array;
+use crate::map_copy::{copy_array, duplicate};
 use crate::sys::{self, MapKind};
 
+const RULES: &str = "filter_rules";
 /// Names of the filter's maps that are created for each rule set, in the order of `FilterMaps::set`.
-const SET_MAPS: [&str; 5] = [CLASSES, TRIES, ROWS, "filter_rules", PROBES];
+const SET_MAPS: [&str; 5] = [CLASSES, TRIES, ROWS, RULES, PROBES];
 /// Names of the filter's maps that are kept when the rule set is replaced.
 const SHARED_MAPS: [&str; 6] =
     ["filter_counts", "filter_buckets", "filter_sources", "filter_samples", MISSED, blocklist::OUTER];
@@ -67,9 +68,6 @@ impl FilterMaps {
     /// the filter. The buckets of rules have their present fill level in the copy, and the buckets of single sources
     /// are full. The entries of clients of SYN cookies are shared.
     pub fn scratch(&self) -> Result<FilterMaps, Error> {
-        let duplicate = |map, fd: &OwnedFd| {
-            fd.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
-        };
         let [a, b, c, d, e] = &self.set;
         let [f, g, h, i, j] = SET_MAPS;
         let set = [duplicate(f, a)?, duplicate(g, b)?, duplicate(h, c)?, duplicate(i, d)?, duplicate(j, e)?];
@@ -180,11 +178,7 @@ impl Filter {
     pub fn new(compiled: &Compiled, sizes: FilterSizes, list: Option<&Blocklist>) -> Result<Filter, Error> {
         let list = match list {
             None => blocklist::no_list()?,
-            Some(list) => list.fd().try_clone_to_owned().map_err(|source| Error::Map {
-                map: blocklist::OUTER,
-                operation: "duplicate",
-                source,
-            })?,
+            Some(list) => duplicate(blocklist::OUTER, &list.fd())?,
         };
         // Twice the capacity lets a set be replaced by entirely different rules while both are in use.
         let capacity = 2 * sizes.rules.clamp(1, super::RULES_MAX);
@@ -255,23 +249,25 @@ impl Filter {
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn use_list(&mut self, list: &Blocklist) -> Result<(), Error> {
-        let duplicate = |map, fd: BorrowedFd<'_>| {
-            fd.try_clone_to_owned().map_err(|source| Error::Map { map, operation: "duplicate", source })
-        };
         let [counts, buckets, sources, samples, missed, _] = self.maps.shared.as_ref();
         let [a, b, c, d, e, f] = SHARED_MAPS;
         let shared = [
-            duplicate(a, counts.as_fd())?,
-            duplicate(b, buckets.as_fd())?,
-            duplicate(c, sources.as_fd())?,
-            duplicate(d, samples.as_fd())?,
-            duplicate(e, missed.as_fd())?,
-            duplicate(f, list.fd())?,
+            duplicate(a, counts)?,
+            duplicate(b, buckets)?,
+            duplicate(c, sources)?,
+            duplicate(d, samples)?,
+            duplicate(e, missed)?,
+            duplicate(f, &list.fd())?,
         ];
-        let own = |set: &OwnedFd, map| duplicate(map, set.as_fd());
         let [classes, tries, rows, rules, probes] = &self.maps.set;
         let [a, b, c, d, e] = SET_MAPS;
-        let set = [own(classes, a)?, own(tries, b)?, own(rows, c)?, own(rules, d)?, own(probes, e)?];
+        let set = [
+            duplicate(a, classes)?,
+            duplicate(b, tries)?,
+            duplicate(c, rows)?,
+            duplicate(d, rules)?,
+            duplicate(e, probes)?,
+        ];
         let cookies = self.maps.cookies.clone();
         self.maps = Arc::new(FilterMaps { conf: self.maps.conf, set, shared: Arc::new(shared), cookies });
         Ok(())
@@ -406,18 +402,14 @@ fn set_maps(
     shared: Arc<Shared>,
     cookies: Option<Arc<CookieMaps>>,
 ) -> Result<FilterMaps, Error> {
-    let duplicate = |map, fd: &OwnedFd| {
-        fd.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
-    };
-    let [a, b, c, rules, d] = SET_MAPS;
     let TableMaps { classes, tries, rows, probes } = &*compiled.table_maps()?;
     let rules_of = compiled.rules.iter().zip(slots).flat_map(|(rule, slot)| rule_bytes(rule, *slot));
     let set = [
-        duplicate(a, classes)?,
-        duplicate(b, tries)?,
-        duplicate(c, rows)?,
-        filled(rules, 128, compiled.rules.len() * 128, rules_of)?,
-        duplicate(d, probes)?,
+        duplicate(CLASSES, classes)?,
+        duplicate(TRIES, tries)?,
+        duplicate(ROWS, rows)?,
+        filled(RULES, 128, compiled.rules.len() * 128, rules_of)?,
+        duplicate(PROBES, probes)?,
     ];
     Ok(FilterMaps { conf: compiled.conf, set, shared, cookies })
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::table::{COUNTS, FlowTable, HINTS_MAP};
 use crate::Error;
 use crate::bridge::{self, BridgeDevices, BridgePort, KnownStations, Orders, StationTable};
+use crate::map_copy::duplicate;
 
 /// Number of 32-bit words of `struct flows_conf` (the constants of the stage of cached flows).
 pub(crate) const FLOWS_WORDS: usize = 20;
@@ -113,13 +114,12 @@ impl FlowMaps {
     /// Returns a copy with new counts and new frame sequence numbers. A test run with the copy therefore changes no
     /// state of the flows. In the copy, no frame counts as being in a worker.
     pub fn scratch(&self) -> Result<FlowMaps, Error> {
-        let failed = |map| move |source| Error::Map { map, operation: "duplicate", source };
         Ok(FlowMaps {
             conf: self.conf,
             known: self.known.as_ref().map(KnownStations::scratch).transpose()?,
             table: self.table.clone(),
             orders: Arc::new(self.orders.scratch()?),
-            devices: self.devices.try_clone().map_err(failed(bridge::DEVICES))?,
+            devices: duplicate(bridge::DEVICES, &self.devices)?,
             counts: bridge::new_counts()?,
             scratch: Some(self.table.scratch()?),
         })

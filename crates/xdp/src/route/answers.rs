@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Error;
 use crate::fib::Takes;
+use crate::map_copy::duplicate;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 const TRIE4: &str = "route_trie4";
@@ -484,11 +485,7 @@ impl AnswerMaps {
                     .map_err(|source| Error::Map { map: SWITCH, operation: "write", source })?;
                 Ok(copy)
             }
-            name => map.try_clone_to_owned().map_err(|source| Error::Map {
-                map: name,
-                operation: "duplicate",
-                source,
-            }),
+            name => duplicate(name, &map),
         };
         let maps: Vec<OwnedFd> = self.list().map(one).collect::<Result<_, _>>()?;
         Ok(AnswerMaps { maps: all(maps)?, ..*self })

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::Error;
+use crate::map_copy::duplicate;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 /// Number of classes of control packets with separate rate limits (`PUNT_CLASSES`).
@@ -258,11 +259,7 @@ impl PuntMaps {
     /// therefore takes no tokens of the router.
     pub fn scratch(&self) -> Result<PuntMaps, Error> {
         let mut scratch = PuntMaps::create()?;
-        scratch.0[1] = self.get(1).try_clone_to_owned().map_err(|source| Error::Map {
-            map: PEERS,
-            operation: "duplicate",
-            source,
-        })?;
+        scratch.0[1] = duplicate(PEERS, &self.get(1))?;
         let (from, to) = (self.state()?, scratch.state()?);
         for (from, to) in from.words().iter().zip(to.words()).take(CONSTANTS) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);

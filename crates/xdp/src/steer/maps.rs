@@ -9,6 +9,7 @@ use packet::net::FiveTuple;
 
 use super::flow::{FlowEntry, KEY_SIZE, SteerTo, VALUE_SIZE, decode};
 use crate::Error;
+use crate::map_copy::duplicate;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 pub(super) const FLOWS: &str = "steer_flows";
@@ -252,7 +253,6 @@ impl SteerMaps {
     /// therefore changes no counts.
     pub fn scratch(&self) -> Result<SteerMaps, Error> {
         let failed = |map, operation| move |source| Error::Map { map, operation, source };
-        let duplicate = |map, fd: &OwnedFd| fd.try_clone().map_err(failed(map, "duplicate"));
         let Shared { flows, hits, table, .. } = self.shared.as_ref();
         let slots = sys::map_info(hits.as_fd()).map_err(failed(HITS, "query"))?.max_entries;
         let shared = Shared::over(
