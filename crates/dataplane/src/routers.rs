@@ -19,7 +19,6 @@ mod bgp_sessions;
 mod fpm;
 mod hook;
 mod hook_limits;
-mod hook_switch;
 mod messages;
 mod mirror_device;
 mod mirrors;
@@ -434,8 +433,8 @@ impl Routers {
     }
 
     fn tell_watched(&self) {
-        let switches = self.all.values().filter_map(|running| running.hook.as_ref());
-        switches.for_each(|hook| hook.switch().watch(self.watchers > 0));
+        let hooks = self.all.values().filter_map(|running| running.hook.as_ref());
+        hooks.for_each(|hook| hook.answers().watch(self.watchers > 0));
     }
 
     /// Sets the initial counts of a port's routed packets to the counts of its hook in the predecessor process. Does

@@ -2,7 +2,7 @@
 //! table, of its neighbours and of its interfaces in shared memory.
 //!
 //! If the offload cannot be installed, the failure is logged and workers route all packets, which is slower. The
-//! thread that tracks the namespace writes the tables, and sets in the [`Switch`] for which address families the
+//! thread that tracks the namespace writes the tables, and sets in [`Answers`] for which address families the
 //! tables are complete. The periodic update of the hooks writes all other state.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,6 @@ use xdp::route::{
 use super::super::device::{inside, object, xdp_features_among};
 use super::super::ports::Running as Port;
 use super::hook_limits::HookLimits;
-use super::hook_switch::Switch;
 use super::observed::Netdev;
 
 /// Maximum number of different sets of next hops in one routing table.
@@ -39,7 +38,7 @@ const WORDS6: u32 = 1 << 18;
 
 /// Offload of a router's routes to hooks: the routing tables for the hooks, and the router's interfaces.
 pub struct Hook {
-    switch: Switch,
+    answers: Arc<Answers>,
     /// Router interfaces to which hooks may send packets, by interface number.
     outputs: BTreeMap<u16, (PortName, AnswerInterface)>,
     /// Counts of packets that hooks have routed at interfaces that were removed. The counts are kept so that a port's
@@ -134,18 +133,15 @@ impl Hook {
                 counts: memory(answers.sent()),
             },
         };
-        let switch = Switch::new(answers);
-        let hook = Hook { switch, outputs: BTreeMap::new(), past: BTreeMap::new(), refused: BTreeSet::new() };
+        let answers = Arc::new(answers);
+        let hook =
+            Hook { answers, outputs: BTreeMap::new(), past: BTreeMap::new(), refused: BTreeSet::new() };
         Ok((hook, programs))
     }
 
-    /// Returns the switch that turns the offload of this router's routes on and off.
-    pub fn switch(&self) -> &Switch {
-        &self.switch
-    }
-
-    fn answers(&self) -> &Answers {
-        self.switch.answers()
+    /// Returns the routing tables that the hook programs read. They also contain whether the programs route at all.
+    pub fn answers(&self) -> &Arc<Answers> {
+        &self.answers
     }
 
     /// Returns the virtual router stage for a port's hook.

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Mutex;
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use model::RouterName;
@@ -12,9 +12,9 @@ use netlink::{Change, Feed, FibOutcome, GracePeriod, Mirror, own_addresses};
 use packet::MacAddr;
 use packet::net::InterfaceAddress;
 use router::{FibError, Lookup};
+use xdp::route::Answers;
 
 use super::super::lock::locked;
-use super::hook_switch::Switch;
 
 /// State of a router. The thread that tracks the router's namespace maintains this state.
 pub struct State {
@@ -30,8 +30,8 @@ pub struct State {
     pub seen: ObservedNamespace,
     /// Neighbours (interface index and IP address) whose entry in the kernel is permanent (`NUD_PERMANENT`).
     pub permanent: BTreeSet<(u32, IpAddr)>,
-    /// Switch that turns the offload of routes to hooks on and off. `None` if the router does not use this offload.
-    pub switch: Option<Switch>,
+    /// Routing tables of the hooks. `None` if the router does not offload routes to hooks.
+    pub answers: Option<Arc<Answers>>,
     pub wake: SyncSender<()>,
     pub refused: Option<Instant>,
     /// Errors for routes that did not fit into the tables, while changes are being applied. The routes may fit when
@@ -207,9 +207,10 @@ impl State {
             tables: self.feed.tables().collect(),
             excess_rules,
         };
-        if let Some(switch) = &self.switch {
+        // The hooks route by tables that contain all routes that the policy routing rules can select.
+        if let Some(answers) = &self.answers {
             let known = |lookups: &[Lookup]| self.feed.serves_programs(lookups);
-            switch.know(known(&self.seen.four), known(&self.seen.six));
+            answers.answer(known(&self.seen.four), known(&self.seen.six));
         }
     }
 }

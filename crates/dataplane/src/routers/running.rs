@@ -109,7 +109,7 @@ impl Running {
             bound: BTreeMap::new(),
             seen: ObservedNamespace::default(),
             permanent: BTreeSet::new(),
-            switch: hook.as_ref().map(|hook| hook.switch().clone()),
+            answers: hook.as_ref().map(|hook| Arc::clone(hook.answers())),
             wake: wake.clone(),
             refused: None,
             errors: Vec::new(),
