@@ -1,5 +1,6 @@
-//! Compiles the rules of filters into tables, before the data plane is locked, because the tables of thousands of
-//! rules take seconds to build. All compiled filters together have a limit ([`COMPILED_MAX`]).
+//! Compiles the rules of filters into tables, and writes the tables for hooks to the kernel, before the data plane is
+//! locked, because the tables of thousands of rules take seconds to build. All compiled filters together have a limit
+//! ([`COMPILED_MAX`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use control::{FailureKind, PlaneError};
 use model::{Config, FilterName};
 use xdp::filter::{Compiled, FilterError, RuleSet};
 
-use super::remaining::create_maps;
+use super::rule_tables::compile;
 use super::{BlocklistFiles, Definition, Filters, named_by_ports, object, refused, translate};
 
 /// Maximum size in bytes of the tables of all compiled filters. The kernel holds a second copy of the
@@ -44,12 +45,10 @@ impl Tables {
                 continue;
             }
             let rules = translate::current_rules(wanted);
-            let compiled = Compiled::new(&rules).map_err(|error| refused(name, &error))?;
+            let compiled = compile(name, &rules, hooked.contains(name));
+            let compiled = compiled.map_err(|error| refused(name, &error))?;
             bytes += compiled.table_bytes();
-            if hooked.contains(name) {
-                create_maps(name, &compiled);
-            }
-            let filter = CompiledFilter { wanted: wanted.clone(), rules, compiled: Arc::new(compiled) };
+            let filter = CompiledFilter { wanted: wanted.clone(), rules, compiled };
             tables.insert(name.clone(), filter);
         }
         Ok(Tables(tables))

@@ -22,6 +22,7 @@ mod list_build;
 mod list_file;
 mod remaining;
 mod resume;
+mod rule_tables;
 mod stage;
 mod translate;
 mod worker_stage;

@@ -1,11 +1,13 @@
-//! Rules that remain in a filter after other rules have expired. The remaining rules are compiled before the
-//! data plane is locked.
+//! Rules that remain in a filter after other rules have expired. The remaining rules are compiled, and their tables are
+//! written to the kernel, before the data plane is locked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::FilterName;
 use xdp::filter::{Compiled, Moment, RuleSet};
+
+use super::rule_tables::compile;
 
 /// Filters in which rules have expired, each with its remaining rules.
 pub struct Remaining {
@@ -38,28 +40,15 @@ impl Remaining {
         self.filters.is_empty()
     }
 
-    /// Compiles the remaining rules. The data plane need not be locked.
+    /// Compiles the remaining rules, and writes the tables for hooks to the kernel. The data plane need not be locked.
     #[must_use]
     pub fn compiled(mut self) -> Remaining {
         for (name, remaining) in self.filters.iter_mut().filter(|(_, remaining)| remaining.needs_tables) {
-            match Compiled::new(&remaining.rules) {
-                Ok(compiled) => {
-                    if remaining.in_hooks {
-                        create_maps(name, &compiled);
-                    }
-                    remaining.compiled = Some(Arc::new(compiled));
-                }
+            match compile(name, &remaining.rules, remaining.in_hooks) {
+                Ok(compiled) => remaining.compiled = Some(compiled),
                 Err(error) => tracing::error!(filter = %name, %error, "its expired rules cannot be removed"),
             }
         }
         self
-    }
-}
-
-/// Creates the kernel maps of a filter's tables. An error is only logged, because the maps are created again when a
-/// hook gets the filter.
-pub(super) fn create_maps(name: &FilterName, compiled: &Compiled) {
-    if let Err(error) = compiled.create_maps() {
-        tracing::warn!(filter = %name, %error, "the maps of its tables cannot be created in advance");
     }
 }

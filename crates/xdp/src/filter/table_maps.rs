@@ -1,5 +1,5 @@
-//! Kernel maps with the tables of a compiled rule set. They do not depend on the filter that gets the rule set, so that
-//! they can be created before it is locked.
+//! Kernel maps with the tables of a compiled rule set. The maps do not depend on the filter that gets the rule set. A
+//! caller can therefore create the maps before it locks the filter.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
