@@ -97,8 +97,8 @@ pub enum Cause {
     TwoBridges { port: String, other: String },
     #[error("member `{other}` of the same bridge has the OpenFlow number {number} already")]
     NumberTaken { number: u16, other: String },
-    #[error("port `{port}` already belongs to {other}, and a port has one room")]
-    TwoRooms { port: String, other: String },
+    #[error("port `{port}` already belongs to {other}, and a port has one function")]
+    TwoFunctions { port: String, other: String },
     #[error(
         "port `{port}` is of kind {kind}, so a device stands for it that is called like it, and the kernel would not: {why}"
     )]
@@ -251,7 +251,7 @@ impl Cause {
             NotInHook { fix, .. } => fix.clone(),
             BadMask => "give it as many digits as `bytes`, and ones wherever `bytes` has ones".to_owned(),
             NotAMember { port } => format!("make `{port}` a member, or name one that is"),
-            TwoBridges { .. } | TwoRooms { .. } => "remove it from one of the two".to_owned(),
+            TwoBridges { .. } | TwoFunctions { .. } => "remove it from one of the two".to_owned(),
             NumberTaken { .. } => {
                 "choose another, or leave one of the two out: it gets the lowest that is free".to_owned()
             }

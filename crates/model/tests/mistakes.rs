@@ -365,23 +365,23 @@ t:15:10: router.edge.routes: 0 is outside of 1..=16000000 routes; choose a value
 t:16:14: router.edge.neighbours: 1000001 is outside of 1..=1000000 neighbours; choose a value from 1 to 1000000
 t:17:9: router.edge.punts: a whole number is expected here, and a text was found; write a whole number
 t:18:1: router.edge: `metric` is not known here; use one of namespace, fpm, fpm_remote, fpm_users, routes, neighbours, punts, fpm_settle, hook, punt_limits, port
-t:19:19: router.edge.port.a: port `a` already belongs to router `core`, and a port has one room; remove it from one of the two
+t:19:19: router.edge.port.a: port `a` already belongs to router `core`, and a port has one function; remove it from one of the two
 t:20:8: router.edge.port.a.miss: \"punts\" is none of the possible words; did you mean \"punt\"?
 t:21:19: router.edge.port.b: port `b` is of kind tap, so a device stands for it that is called like it, and that one is port `b`'s; rename the port, or give that device another name or namespace
 t:22:1: router.edge.port.b: `colour` is not known here; use one of miss, vlans, qinq, qinq_outer, rpf, vrrp, dhcp_relay, dhcp_relay_agents
 t:23:19: router.edge.port.c: the device of port `c` is in namespace `red`, and the router in the daemon's namespace; give the port and the router the same `namespace`
-t:24:19: router.edge.port.d: port `d` already belongs to bridge `br0`, and a port has one room; remove it from one of the two
+t:24:19: router.edge.port.d: port `d` already belongs to bridge `br0`, and a port has one function; remove it from one of the two
 t:25:19: router.edge.port.aa: there is no port `aa`; add [port.aa], or remove this
 t:27:10: router.core.routes: 16000001 is outside of 1..=16000000 routes; choose a value from 1 to 16000000
 t:30:13: router.red.namespace: namespace `red` is already that of router `also`, and each has the kernel's tables of its own; give one of the two another `namespace`, or make these ports `also`'s
-t:31:18: router.red.port.c: port `c` already belongs to router `edge`, and a port has one room; remove it from one of the two
+t:31:18: router.red.port.c: port `c` already belongs to router `edge`, and a port has one function; remove it from one of the two
 t:35:13: router.lost.namespace: \"a b\" cannot be the name of a namespace: it contains ' '; use a name of `ip netns` or the path of a file
 t:37:9: router.x/y: \"x/y\" cannot be the name of a router: it contains '/'; use letters, digits, `_`, `-` and `.`, at most 32
 t:41:7: router.told.fpm: \"2620\" is not an address with a port; write it as \"127.0.0.1:2620\"
 t:42:14: router.told.fpm_settle: 0 is outside of 1..=3600 seconds; choose a value from 1 to 3600
 t:43:24: router.told.punt_limits.ospf: 0 is outside of 1..=10000000 packets per second; choose a value from 1 to 10000000
 t:43:38: router.told.punt_limits: `dhpc` is not known here; did you mean `dhcp`?
-t:44:19: router.told.port.c: port `c` already belongs to router `red`, and a port has one room; remove it from one of the two
+t:44:19: router.told.port.c: port `c` already belongs to router `red`, and a port has one function; remove it from one of the two
 t:44:19: router.told.port.c: the device of port `c` is in namespace `red`, and the router in namespace `blue`; give the port and the router the same `namespace`
 t:45:19: router.told.port.c.qinq[1]: a text in quotes is expected here, and a number was found; write a text in quotes
 t:45:22: router.told.port.c.qinq[2]: \"100\" is not an outer and an inner VLAN, 1 to 4094 each; write it as \"100.20\"

@@ -23,7 +23,7 @@ pub(crate) fn devices(config: &Config, problems: &mut Vec<Problem>) {
     for (name, port) in &config.ports {
         let key = |(device, namespace)| (file(namespace), device);
         let (ours, far) = (port.kind.device().map(key), port.kind.far_device().map(key));
-        // `check_port` reports a pair whose ends are one device with a better message.
+        // [`port`] reports a pair whose ends are one device with a better message.
         if let Some(far) = far.filter(|far| ours.as_ref() != Some(far)) {
             claims.push((far, name, "peer.name"));
         }

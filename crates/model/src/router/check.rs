@@ -40,7 +40,7 @@ pub(crate) fn interfaces<'a>(
             problems.push(Problem::new(object.clone(), cause));
         }
         if let Some(other) = functions.insert(port, Function::Router(name)) {
-            let cause = Cause::TwoRooms { port: port.to_string(), other: other.to_string() };
+            let cause = Cause::TwoFunctions { port: port.to_string(), other: other.to_string() };
             problems.push(Problem::new(object.clone(), cause));
         }
         let Some(kind) = config.ports.get(port).map(|port| &port.kind) else { continue };
