@@ -10,9 +10,8 @@ use switch::flow::{Event, FlowError, Mod, Origin, PacketOut};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
 
 use crate::budget;
-use crate::datapath::{
-    Datapath, Interest, Outcome, Reservation, SharedEvent, Subscription, TableMod, is_about_rules, is_for_all,
-};
+use crate::datapath::{Datapath, Interest, Outcome, Reservation, SharedEvent, Subscription, TableMod};
+use crate::events::{is_about_rules, is_for_all};
 use crate::wire::{HEADER, Header};
 
 /// Maximum number of notices, such as bridge events, in the queue of one OpenFlow session.

@@ -13,7 +13,6 @@ pub use switch::flow::{Fragments, Miss};
 use tokio::sync::OwnedSemaphorePermit;
 
 pub use crate::events::{EventSender, Interest, SharedEvent, Subscription, events, events_for};
-pub(crate) use crate::events::{is_about_rules, is_for_all};
 
 /// An iterator over batches of objects, for replies that list many objects. The bridge computes a
 /// batch within some milliseconds when the session requests the batch, and holds no lock between

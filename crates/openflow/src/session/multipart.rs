@@ -170,7 +170,7 @@ pub(super) fn within<F: FnOnce() -> Named>(
 }
 
 /// Runs a slow call on a blocking thread, where the call does not delay other sessions.
-pub(super) async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
+async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(call).await {
         Ok(done) => done,
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
