@@ -24,7 +24,7 @@ struct filter_walk {
 	__u32 word;
 	__u32 verdict; /* enum filter_verdict, with the index of a rule with cookies above it */
 	__u32 length;  /* length of the frame */
-	/* Index of the first rule with cookies and a dry run, plus 1. Present only with PORT_SERVICES. */
+	/* Index of the first rule with cookies and a dry run, plus 1. Used only with PORT_SERVICES. */
 	__u32 trial;
 	/* Rows of the fields that are present. Other elements are never written or read. */
 	__u32 row[FILTER_ROWS];

@@ -30,7 +30,7 @@ impl HookTest {
     /// cannot be duplicated, logs the error and returns `None`.
     pub fn new(port: &PortName, hook: &Attached, namespace: Option<&Namespace>) -> Option<HookTest> {
         let explainer = hook.explainer().map_err(|error| failed(port, &error));
-        let explainer = explainer.inspect_err(|error| told(port, error)).ok()?;
+        let explainer = explainer.inspect_err(|error| log_failure(port, error)).ok()?;
         Some(HookTest { port: port.clone(), explainer, namespace: namespace.cloned() })
     }
 
@@ -53,10 +53,13 @@ impl HookTest {
             });
             Ok(HookAnswer { says, device })
         };
-        inside(&object(&self.port), self.namespace(), run).inspect_err(|error| told(&self.port, error)).ok()
+        inside(&object(&self.port), self.namespace(), run)
+            .inspect_err(|error| log_failure(&self.port, error))
+            .ok()
     }
 }
 
-fn told(port: &PortName, error: &PlaneError) {
+/// Logs that a test run has failed.
+fn log_failure(port: &PortName, error: &PlaneError) {
     tracing::warn!(%port, %error, "its hook cannot be asked");
 }

@@ -30,7 +30,7 @@ impl Uses {
     /// removed or is about to change.
     pub fn unlinked(&mut self, rule: &Rule) {
         options_of(rule).numbers().for_each(|number| self.options[number] -= 1);
-        self.each(rule, remove);
+        self.each(rule, subtract);
     }
 
     /// Counts a new group for the meters that its buckets use.
@@ -41,7 +41,7 @@ impl Uses {
     /// Subtracts a group from the counts of the meters that its buckets use. The group was removed or is about to
     /// change.
     pub fn group_unlinked(&mut self, meters: &[u32]) {
-        meters.iter().for_each(|id| remove(&mut self.metered_groups, *id));
+        meters.iter().for_each(|id| subtract(&mut self.metered_groups, *id));
     }
 
     /// Returns whether any rule uses a group.
@@ -73,11 +73,12 @@ impl Uses {
     }
 }
 
-fn remove(uses: &mut HashMap<u32, u32>, id: u32) {
-    if let Some(count) = uses.get_mut(&id) {
+/// Subtracts one user from the count of `id`. Only objects with users have a count.
+fn subtract(counts: &mut HashMap<u32, u32>, id: u32) {
+    if let Some(count) = counts.get_mut(&id) {
         *count -= 1;
         if *count == 0 {
-            uses.remove(&id);
+            counts.remove(&id);
         }
     }
 }

@@ -21,6 +21,10 @@ const DONE: usize = 8;
 const NOW: usize = 9;
 const HOLD: usize = 10;
 const BYPASS: usize = 11;
+/// Values of the word `BYPASS`: the frames of queues with a worker go to the worker, or all frames do. Only test runs,
+/// which have no worker, have the second value.
+const BYPASSED: u64 = 1;
+const BYPASSED_TEST: u64 = 2;
 /// Constant (`BRIDGE_MARK`) that is combined with the sequence number in an encoded `Mark`. It distinguishes a sequence
 /// number from other bytes in front of a frame.
 const MARK: u32 = 0x5472_6976;
@@ -94,9 +98,9 @@ impl Orders {
     /// test run, no frame counts as being in a worker.
     pub(crate) fn scratch(&self) -> Result<Orders, Error> {
         let orders = Orders::new(self.queues())?;
-        // A test run has no worker.
-        let bypass = if self.is_bypassed() { 2 } else { 0 };
-        orders.words(BYPASS).for_each(|word| word.store(bypass, Ordering::Release));
+        if self.is_bypassed() {
+            orders.words(BYPASS).for_each(|word| word.store(BYPASSED_TEST, Ordering::Release));
+        }
         for queue in 0..orders.queues() {
             orders.finish(queue, 0);
         }
@@ -167,6 +171,7 @@ impl Orders {
     /// Sets whether the XDP program sends all frames to the worker. This is needed while packets are captured or traced
     /// in the workers. A queue without a worker is not affected.
     pub fn set_bypass(&self, on: bool) {
-        self.words(BYPASS).for_each(|word| word.store(u64::from(on), Ordering::Release));
+        let value = if on { BYPASSED } else { 0 };
+        self.words(BYPASS).for_each(|word| word.store(value, Ordering::Release));
     }
 }

@@ -329,6 +329,7 @@ impl Answers {
         self.set(WATCHED, if on { WATCHED } else { 0 });
     }
 
+    /// Sets the bits of the switch in `mask` to `bits`. Another thread may change other bits at the same time.
     fn set(&self, mask: u64, bits: u64) {
         if let [word] = self.switch.as_ref() {
             word.fetch_and(!mask | bits, Ordering::AcqRel);
@@ -336,7 +337,8 @@ impl Answers {
         }
     }
 
-    /// Returns whether the XDP programs forward IPv4 packets, and whether they forward IPv6 packets.
+    /// Returns whether the XDP programs of queues with a worker forward IPv4 packets, and whether they forward IPv6
+    /// packets.
     #[must_use]
     pub fn answers(&self) -> (bool, bool) {
         let word = self.switch.as_ref().first().map_or(0, |word| word.load(Ordering::Acquire));
