@@ -25,7 +25,7 @@ use super::ports::no_such_port;
 use super::running_state::FilterParts;
 use super::{
     doctor, dump, fault, filters, hooks, machine, observe, orphans, program_requests, routers, routes,
-    samples, view,
+    samples, steering, view,
 };
 
 /// Maximum number of prefixes that a request blocks or unblocks during one lock of the data plane.
@@ -128,7 +128,8 @@ impl Plane for DataPlane {
     }
 
     fn steering_flows(&self, steering: &str, limit: usize) -> Result<Vec<SteeringEntry>, PlaneError> {
-        locked(&self.running_state).steering.flows(steering, limit)
+        let slice = |from, limit| locked(&self.running_state).steering.flows(steering, from, limit);
+        steering::list_flows(limit, slice)
     }
 
     fn change_steering_flows(

@@ -35,6 +35,39 @@ fn owner(name: &SteeringName) -> u32 {
     hash.max(1)
 }
 
+/// Maximum number of exact flows that are listed while the data plane is locked once.
+const SLICE: usize = 4096;
+
+/// Place in the list of a policy's exact flows, behind one of them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Place(Option<FiveTuple>);
+
+impl Place {
+    /// Place in front of all flows.
+    pub const START: Place = Place(None);
+}
+
+/// Exact flows of a steering policy, and the place of the flows that follow. The place is `None` at the end.
+pub type FlowSlice = (Vec<SteeringEntry>, Option<Place>);
+
+/// Returns at most `limit` exact flows, which `slice` returns for a place and a limit. `slice` locks the data plane,
+/// which other threads can lock between two slices. A flow that is added meanwhile may be missing.
+///
+/// # Errors
+/// Returns the error of `slice`.
+pub fn list_flows(
+    limit: usize,
+    slice: impl Fn(Place, usize) -> Result<FlowSlice, PlaneError>,
+) -> Result<Vec<SteeringEntry>, PlaneError> {
+    let (mut all, mut from) = (Vec::new(), Some(Place::START));
+    while let Some(start) = from.filter(|_| all.len() < limit) {
+        let (found, next) = slice(start, limit - all.len())?;
+        all.extend(found);
+        from = next;
+    }
+    Ok(all)
+}
+
 /// Running flow steering policies of the daemon.
 #[derive(Default)]
 pub struct SteeringPolicies {
@@ -223,15 +256,17 @@ impl SteeringPolicies {
         self.running.iter().map(|(name, running)| running.state(name, ports)).collect()
     }
 
-    /// Returns at most `limit` exact flows of a steering policy.
+    /// Returns the next slice of the exact flows of a steering policy, at most `limit` flows.
     ///
     /// # Errors
     /// Returns an error if there is no such policy.
-    pub fn flows(&self, name: &str, limit: usize) -> Result<Vec<SteeringEntry>, PlaneError> {
+    pub fn flows(&self, name: &str, from: Place, limit: usize) -> Result<FlowSlice, PlaneError> {
         let running = self.running.get(name).ok_or_else(|| no_such(name))?;
         let now = Moment::now();
         let Some(kernel) = &running.kernel else {
-            return Ok(running.wanted.flows.iter().take(limit).map(shown).collect());
+            // The text of the configuration limits the number of its flows.
+            let flows = if from == Place::START { running.wanted.flows.as_slice() } else { &[] };
+            return Ok((flows.iter().take(limit).map(shown).collect(), None));
         };
         let entry = |(flow, entry, count): (FiveTuple, FlowEntry, xdp::steer::SteerCount)| SteeringEntry {
             vlan: flow.vlan.map(VlanId::get),
@@ -247,7 +282,9 @@ impl SteeringPolicies {
             packets: count.packets,
             bytes: count.bytes,
         };
-        Ok(kernel.flows().take(limit).map(entry).collect())
+        let found: Vec<_> = kernel.flows_after(from.0).take(limit.min(SLICE)).collect();
+        let next = found.last().filter(|_| found.len() == SLICE).map(|(last, ..)| Place(Some(*last)));
+        Ok((found.into_iter().map(entry).collect(), next))
     }
 
     /// Adds or removes exact flows of a steering policy. Either all flows of the request are changed, or none.
@@ -426,14 +463,13 @@ impl Steered {
         for to in self.table().into_iter().flatten() {
             *shares.entry(to).or_default() += 1;
         }
-        let live = kernel.map_or(0, |kernel| kernel.flows().filter(|(_, entry, _)| entry.live).count());
         let sent = kernel.and_then(|kernel| kernel.counts().ok()).unwrap_or_default();
         SteeringState {
             name: name.to_string(),
             owner: model::Owner::File,
             ports: having.map(|(port, _)| port.to_string()).collect(),
             flows: wide(kernel.map_or(self.wanted.flows.len(), Steering::len)),
-            live_flows: wide(live),
+            live_flows: wide(kernel.map_or(0, Steering::live)),
             capacity: self.wanted.capacity,
             cpu_queue: self.wanted.cpu_queue,
             metadata: self.wanted.metadata,
@@ -587,7 +623,52 @@ fn no_such(name: &str) -> PlaneError {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::net::{IpAddr, Ipv4Addr};
+
     use super::*;
+
+    /// A list of many flows leaves the data plane to other threads between its slices. All flows are in the list once,
+    /// in order, as far as the limit allows.
+    #[test]
+    fn flows_are_listed_in_slices() {
+        if !testbed::privileged() {
+            return testbed::skip("needs root (BPF)");
+        }
+        let (count, capacity) = (2 * SLICE + 7, 1 << 14);
+        let wanted = SteeringPolicy { capacity, ..SteeringPolicy::default() };
+        let mut policy = Steered { wanted, kernel: None };
+        let mut kernel = policy.make(1).unwrap();
+        for number in 0..u32::try_from(count).unwrap() {
+            let flow = FiveTuple {
+                vlan: None,
+                source: Ipv4Addr::from_bits(number).into(),
+                destination: Ipv4Addr::LOCALHOST.into(),
+                protocol: 17,
+                ports: Some((7, 9)),
+            };
+            let entry =
+                FlowEntry { to: steer::SteerTo::Kernel, mark: 0, expires: None, live: number % 2 == 0 };
+            kernel.insert(flow, entry).unwrap();
+        }
+        policy.kernel = Some(kernel);
+        let policies = SteeringPolicies { running: [("s".parse().unwrap(), policy)].into() };
+        assert_eq!(policies.states(&Ports::default())[0].live_flows, wide(SLICE + 4));
+        for (limit, slices) in [(1, 1), (SLICE, 1), (SLICE + 1, 2), (count, 3), (usize::MAX, 3)] {
+            let calls = Cell::new(0);
+            let all = list_flows(limit, |from, limit| {
+                calls.set(calls.get() + 1);
+                let (found, next) = policies.flows("s", from, limit)?;
+                assert!(found.len() <= SLICE);
+                Ok((found, next))
+            });
+            let sources: Vec<IpAddr> = all.unwrap().iter().map(|flow| flow.source).collect();
+            let numbers = 0..u32::try_from(count.min(limit)).unwrap();
+            let wanted: Vec<IpAddr> = numbers.map(|number| Ipv4Addr::from_bits(number).into()).collect();
+            assert!(sources == wanted, "{limit}: {} flows", sources.len());
+            assert_eq!(calls.get(), slices, "{limit}");
+        }
+    }
 
     #[test]
     fn short_tables_are_repeated() {

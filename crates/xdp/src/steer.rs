@@ -19,6 +19,7 @@ mod maps;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::io;
+use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
 pub use flow::{FlowEntry, FlowError, SteerTo};
@@ -92,6 +93,8 @@ pub struct Steering {
     /// CPUs in the CPU maps, to which the flow steering may send frames.
     cpus: BTreeSet<u32>,
     flows: BTreeMap<FiveTuple, (u32, FlowEntry)>,
+    /// Number of exact flows that were added at run time.
+    live: usize,
     /// Exact flows that expire, ordered by the time of expiry.
     ending: BTreeSet<(Moment, FiveTuple)>,
     /// Slots for exact flows that are not in use. A released slot is reused last, because running programs may still
@@ -166,6 +169,7 @@ impl Steering {
             maps: std::array::from_fn(|_| OnceLock::new()),
             cpus: BTreeSet::new(),
             flows: BTreeMap::new(),
+            live: 0,
             ending: BTreeSet::new(),
             free: (0..config.capacity).collect(),
         }
@@ -180,6 +184,7 @@ impl Steering {
         for (flow, slot, entry) in maps.shared.read_flows()? {
             steering.ending.extend(entry.expires.map(|at| (at, flow)));
             steering.cpus.extend(entry.to.cpu());
+            steering.live += usize::from(entry.live);
             steering.flows.insert(flow, (slot, entry));
         }
         let used: BTreeSet<u32> = steering.flows.values().map(|(slot, _)| *slot).collect();
@@ -203,6 +208,7 @@ impl Steering {
         other.cpus.clone_from(&self.cpus);
         if same {
             other.flows.clone_from(&self.flows);
+            other.live = self.live;
             other.ending.clone_from(&self.ending);
             other.free.clone_from(&self.free);
             return Ok(other);
@@ -277,9 +283,11 @@ impl Steering {
             return Err(Error::Map { map: FLOWS, operation: "add to", source });
         }
         if let Some((_, before)) = known {
+            self.live -= usize::from(before.live);
             self.ending.remove(&(before.expires.unwrap_or(Moment(0)), flow));
         }
         self.ending.extend(entry.expires.map(|at| (at, flow)));
+        self.live += usize::from(entry.live);
         self.flows.insert(flow, (slot, entry));
         Ok(())
     }
@@ -295,6 +303,7 @@ impl Steering {
         let failed = |source| Error::Map { map: FLOWS, operation: "delete from", source };
         self.shared.delete(&key).map_err(failed)?;
         self.flows.remove(flow);
+        self.live -= usize::from(entry.live);
         self.ending.remove(&(entry.expires.unwrap_or(Moment(0)), *flow));
         self.free.push_back(slot);
         Ok(true)
@@ -320,9 +329,26 @@ impl Steering {
         self.flows.get(flow).map(|(_, entry)| *entry)
     }
 
-    /// Returns all exact flows with their entries and counts.
+    /// Returns all exact flows with their entries and counts, in the order of the flows.
     pub fn flows(&self) -> impl Iterator<Item = (FiveTuple, FlowEntry, SteerCount)> + '_ {
-        self.flows.iter().map(|(flow, (slot, entry))| (*flow, *entry, self.shared.hits(*slot)))
+        self.flows_after(None)
+    }
+
+    /// Returns the exact flows behind `last`, in the order of the flows, with their entries and counts. With `None`,
+    /// returns all exact flows.
+    pub fn flows_after(
+        &self,
+        last: Option<FiveTuple>,
+    ) -> impl Iterator<Item = (FiveTuple, FlowEntry, SteerCount)> + '_ {
+        let first = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let flows = self.flows.range((first, Bound::Unbounded));
+        flows.map(|(flow, (slot, entry))| (*flow, *entry, self.shared.hits(*slot)))
+    }
+
+    /// Returns the number of exact flows that were added at run time ([`FlowEntry::live`]).
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.live
     }
 
     /// Returns the number of exact flows in the flow steering.

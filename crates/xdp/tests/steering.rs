@@ -261,6 +261,38 @@ fn flows_are_counted_replaced_and_expire() {
     assert_eq!(of(SteerTo::Worker), 0, "what the steering did not decide is not counted by it");
 }
 
+/// A list of many flows is read in parts, and the number of flows that were added at run time is known without a list.
+#[test]
+fn flows_are_listed_from_a_place_and_live_ones_are_counted() {
+    need_root!();
+    let mut steering = Steering::new(&SteerConfig { capacity: 8, ..FLOWS }).unwrap();
+    let nth = |n: u16| FiveTuple { ports: Some((n, 9)), ..udp() };
+    let live = FlowEntry { live: true, ..to(SteerTo::Kernel) };
+    let soon = Moment::now().after(Duration::from_secs(60));
+    for (n, entry) in [(3, live), (1, to(SteerTo::Kernel)), (2, FlowEntry { expires: Some(soon), ..live })] {
+        steering.insert(nth(n), entry).unwrap();
+    }
+    let after = |last: Option<u16>| {
+        let flows = steering.flows_after(last.map(nth));
+        flows.map(|(flow, ..)| flow.ports.unwrap().0).collect::<Vec<_>>()
+    };
+    assert_eq!((after(None), after(Some(1)), after(Some(3))), (vec![1, 2, 3], vec![2, 3], vec![]));
+    // The place of a flow that was removed meanwhile is valid, too.
+    assert_eq!(after(Some(0)), [1, 2, 3]);
+    assert_eq!(steering.live(), 2);
+    for capacity in [8, 16] {
+        let other = steering.like(&SteerConfig { capacity, ..FLOWS }).unwrap();
+        assert_eq!(other.live(), 2, "{capacity}");
+    }
+    steering.insert(nth(3), to(SteerTo::Kernel)).unwrap();
+    assert_eq!(steering.live(), 1);
+    assert_eq!((steering.expire(soon).unwrap(), steering.live()), (1, 0));
+    steering.insert(nth(1), live).unwrap();
+    assert_eq!(steering.live(), 1);
+    assert!(steering.remove(&nth(1)).unwrap());
+    assert_eq!(steering.live(), 0);
+}
+
 #[test]
 fn a_full_table_of_flows_refuses_one_more() {
     need_root!();
@@ -715,7 +747,7 @@ fn a_pinned_steering_outlives_its_owner_and_is_adopted() {
     let found = Steering::of(&port).unwrap().unwrap();
     assert!(found.is_on(&port));
     assert_eq!(port.steering_id().unwrap(), Some(found.id().unwrap()));
-    assert_eq!((found.len(), found.get(&generated)), (2, Some(entry)));
+    assert_eq!((found.len(), found.live(), found.get(&generated)), (2, 1, Some(entry)));
     assert_eq!((found.table(), found.get(&udp())), ((table, true), Some(to(SteerTo::Kernel))));
     let hits = found.flows().find(|(flow, ..)| *flow == generated).unwrap().2;
     assert_eq!(hits.packets, 10);
