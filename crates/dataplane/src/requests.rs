@@ -56,6 +56,10 @@ impl Plane for DataPlane {
         let state_of = |name: &FilterName| locked(&self.running_state).filters.list_state(name);
         let lists = blocklists.build(&new.config, &before, state_of)?;
         let tables = Tables::compile(&new.config, &before)?;
+        let newly_hooked = locked(&self.running_state).filters.newly_hooked(&new.config);
+        for (name, compiled) in newly_hooked {
+            filters::write_tables(&name, &compiled);
+        }
         let mut parts = FilterParts { blocklists: &blocklists, lists, tables };
         let (applied, _former) = self.engine(|engine| {
             let mut running_state = locked(&self.running_state);

@@ -113,6 +113,18 @@ fn refusals_within(config: &Config, most: usize) -> Vec<model::Problem> {
 }
 
 impl Filters {
+    /// Returns the tables of unchanged filters that hooks apply in the new configuration, and that only workers have
+    /// applied so far. The caller writes these tables to the kernel before it locks the data plane for the change.
+    pub fn newly_hooked(&self, new: &Config) -> Vec<(FilterName, Arc<Compiled>)> {
+        let tables = |name: &FilterName| {
+            let running = self.running.get(name).filter(|running| running.kernel.is_none())?;
+            let Definition { wanted, compiled, .. } = &running.definition;
+            let compiled = compiled.as_ref().filter(|_| new.filters.get(name) == Some(wanted))?;
+            Some((name.clone(), Arc::clone(compiled)))
+        };
+        in_hooks(new).into_iter().filter_map(tables).collect()
+    }
+
     /// Checks filters that are new or changed, with the prefixes of their block lists in `files`. Compiles the filters
     /// that ports name, if they have changed or if no port has named them before, unless `tables` contains the result.
     /// The running filters do not change.
@@ -196,7 +208,9 @@ fn too_large(name: &FilterName, own: usize, others: usize, most: usize) -> Plane
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Ports, Remaining, RemainingRules};
+    use model::Port;
+
+    use super::super::{Ports, Remaining, RemainingRules, write_tables};
     use super::*;
 
     /// Returns a configuration with two filters. Ports name the filters in `named`.
@@ -291,6 +305,18 @@ mod tests {
         let prepared = Filters::default().prepare(&config, &BlocklistFiles::default(), &tables).unwrap();
         let found: Vec<_> = prepared.iter().map(has_maps).collect();
         assert_eq!(found, [("hooked".to_owned(), true), ("worked".to_owned(), false)]);
+        // A filter that a port with a hook names, after only workers have applied it.
+        let mut filters = Filters::default();
+        defined(&mut filters, prepared);
+        let port = config.ports.values().find(|port| port.kind.xdp().is_some()).cloned().unwrap();
+        let mut both = config.clone();
+        let second = Port { filter: Some("worked".parse().unwrap()), ..port };
+        both.ports.insert("c".parse().unwrap(), second);
+        for (name, compiled) in filters.newly_hooked(&both) {
+            write_tables(&name, &compiled);
+        }
+        let of_running = filters.running["worked"].definition.compiled.as_ref();
+        assert!(of_running.is_some_and(|compiled| compiled.has_maps()));
         // The rules that remain when others have expired.
         let remaining = |in_hooks| {
             let rules = translate::current_rules(&config.filters["hooked"]);

@@ -53,6 +53,7 @@ pub use list_build::{Blocks, Reloaded};
 pub use list_file::{BlocklistFiles, read_blocklist};
 pub use remaining::Remaining;
 use remaining::RemainingRules;
+pub use rule_tables::write_tables;
 use worker_stage::Stage;
 
 /// All running filters of the daemon.

@@ -6,16 +6,23 @@ use std::sync::Arc;
 use model::FilterName;
 use xdp::filter::{Compiled, FilterError, RuleSet};
 
-/// Compiles the rules of a filter. If hooks apply the filter, also writes the tables to the kernel. An error of the
-/// kernel is only logged, because the tables are written again when a hook gets the filter.
+/// Compiles the rules of a filter. If hooks apply the filter, also writes the tables to the kernel.
 pub(super) fn compile(
     name: &FilterName,
     rules: &RuleSet,
     in_hooks: bool,
 ) -> Result<Arc<Compiled>, FilterError> {
     let compiled = Compiled::new(rules)?;
-    if in_hooks && let Err(error) = compiled.create_maps() {
-        tracing::warn!(filter = %name, %error, "its tables cannot be written to the kernel in advance");
+    if in_hooks {
+        write_tables(name, &compiled);
     }
     Ok(Arc::new(compiled))
+}
+
+/// Writes the tables of a filter to the kernel, for hooks. An error is only logged, because the tables are written
+/// again when a hook gets the filter.
+pub fn write_tables(name: &FilterName, compiled: &Compiled) {
+    if let Err(error) = compiled.create_maps() {
+        tracing::warn!(filter = %name, %error, "its tables cannot be written to the kernel in advance");
+    }
 }
