@@ -172,8 +172,8 @@ struct filter_answer {
 
 enum filter_client_kind {
 	FILTER_CLIENT_SOURCE = 0,  /* value: time until which the source's SYNs pass */
-	FILTER_CLIENT_FLOW = 1,    /* value: time at which the connection became known */
-	FILTER_CLIENT_SERVICE = 2, /* value: time at which a SYN was passed to the service */
+	FILTER_CLIENT_FLOW = 1,    /* value: time at which the connection became known, with COOKIE_SEARCHED */
+	FILTER_CLIENT_SERVICE = 2, /* value: time at which a SYN was passed to the service, or its namespace */
 };
 
 /* Key of a client entry. Fields that a kind does not use are 0. */

@@ -10,9 +10,9 @@
  * set to 2), so a SYN is passed to each service from time to time. If the service has received none, the hook
  * turns the segment that returns the cookie back into the client's SYN (cookie_reopen()).
  *
- * Scheme "cookie" remembers connections. While SYNs are answered, segments of other connections are dropped.
- * Connections that have returned no cookie, but were open when the flood began, are stored separately, so
- * forged segments cannot displace the others.
+ * Scheme "cookie" remembers connections. While SYNs are answered, segments of other connections are dropped, unless
+ * the kernel has a socket of the connection (syncookie_sockets.h). Connections that have returned no cookie, but were
+ * open when the flood began, are stored separately, so forged segments cannot displace the others.
  *
  * Scheme "retry": the answer is a SYN+ACK that acknowledges a cookie instead of the SYN. A client that has
  * sent the SYN refuses the answer with a RST of this number (RFC 9293 section 3.10.7.3) and sends its SYN
@@ -23,6 +23,7 @@
 #define TRIVIUM_STAGE_SYNCOOKIE_H
 
 #include "syncookie_answer.h"
+#include "syncookie_sockets.h"
 
 #define SECOND 1000000000ULL
 /* Time for which SYNs are still answered after their rate has become low. */
@@ -42,22 +43,6 @@
 #define COOKIE_KEPT_RATE 1000
 #define COOKIE_KEPT_BURST 1000
 #define COOKIE_KEPT_COST ((SECOND / COOKIE_KEPT_RATE) << FILTER_TICK_SHIFT)
-
-TRIVIUM_INLINE void cookie_client(struct filter_client *client, const struct filter_key *key, __u32 slot,
-				  enum filter_client_kind kind)
-{
-	__builtin_memset(client, 0, sizeof(*client));
-	client->slot = slot;
-	client->kind = kind << 2 | key->family;
-	if (kind != FILTER_CLIENT_SERVICE)
-		__builtin_memcpy(client->source, key->source, sizeof(client->source));
-	if (kind == FILTER_CLIENT_FLOW)
-		client->source_port = key->source_port;
-	if (kind != FILTER_CLIENT_SOURCE) {
-		__builtin_memcpy(client->destination, key->destination, sizeof(client->destination));
-		client->destination_port = key->destination_port;
-	}
-}
 
 TRIVIUM_INLINE __u64 cookie_known(const struct cookie_walk *walk, const struct filter_key *key,
 				  enum filter_client_kind kind)
@@ -235,11 +220,18 @@ TRIVIUM_INLINE enum filter_verdict cookie_refusal(struct xdp_md *ctx, const stru
 	return FILTER_VERDICT_DROP;
 }
 
-/* Returns whether a connection was learned that has returned no cookie. */
-TRIVIUM_INLINE int cookie_is_learned(const struct cookie_walk *walk, const struct filter_key *key)
+/*
+ * Returns the time at which a connection became known because it returned its cookie, or was learned without a cookie.
+ * Returns a null pointer for other connections.
+ */
+TRIVIUM_INLINE __u64 *cookie_connection(const struct cookie_walk *walk, const struct filter_key *key)
 {
-	cookie_client(&walk->work->client, key, walk->rule->slot, FILTER_CLIENT_FLOW);
-	return !!bpf_map_lookup_elem(&filter_learned, &walk->work->client);
+	struct filter_client *client = &walk->work->client;
+	__u64 *seen;
+
+	cookie_client(client, key, walk->rule->slot, FILTER_CLIENT_FLOW);
+	seen = bpf_map_lookup_elem(&filter_clients, client);
+	return seen ? seen : bpf_map_lookup_elem(&filter_learned, client);
 }
 
 /*
@@ -271,11 +263,16 @@ TRIVIUM_INLINE enum filter_verdict cookie_acknowledgement(struct xdp_md *ctx, co
 	const struct filter_rule *rule = walk->rule;
 	int learns = rule->flags & FILTER_COOKIE_ALWAYS ? walk->now - walk->service->since < COOKIE_LEARN :
 							   !cookie_asked(walk);
+	__u64 *seen;
 
 	/* In a dry run no client has received a cookie. */
-	if (rule->flags & FILTER_DRY_RUN || cookie_known(walk, key, FILTER_CLIENT_FLOW) ||
-	    cookie_is_learned(walk, key))
+	if (rule->flags & FILTER_DRY_RUN)
 		return FILTER_VERDICT_CONTINUE;
+	seen = cookie_connection(walk, key);
+	if (seen) {
+		cookie_locate(ctx, key, walk, seen);
+		return FILTER_VERDICT_CONTINUE;
+	}
 	if ((key->flags & (TCP_ACK | TCP_SYN | TCP_RST)) == TCP_ACK) {
 		if (cookie_valid(ctx, key, walk->work, 0)) {
 			walk->counted->valid += 1;
@@ -289,6 +286,11 @@ TRIVIUM_INLINE enum filter_verdict cookie_acknowledgement(struct xdp_md *ctx, co
 	}
 	if (learns)
 		return FILTER_VERDICT_CONTINUE;
+	/* Other clients may have displaced the entry of an open connection. */
+	if (cookie_is_open(ctx, key, walk)) {
+		cookie_remember(walk, key, FILTER_CLIENT_FLOW, walk->now);
+		return FILTER_VERDICT_CONTINUE;
+	}
 	walk->counted->invalid += 1;
 	return FILTER_VERDICT_DROP;
 }

@@ -66,6 +66,7 @@ struct cookie_work {
 	struct filter_client client;
 	struct cookie_segment segment;
 	union cookie_ip ip;
+	struct bpf_sock_tuple tuple;
 	__u8 stations[2 * ETH_ALEN];
 	__u8 swapped[2 * ETH_ALEN];
 };
@@ -154,6 +155,23 @@ struct cookie_walk {
 	struct cookie_work *work;
 	__u64 now;
 };
+
+/* Writes the key of a client, connection or service. */
+TRIVIUM_INLINE void cookie_client(struct filter_client *client, const struct filter_key *key, __u32 slot,
+				  enum filter_client_kind kind)
+{
+	__builtin_memset(client, 0, sizeof(*client));
+	client->slot = slot;
+	client->kind = kind << 2 | key->family;
+	if (kind != FILTER_CLIENT_SERVICE)
+		__builtin_memcpy(client->source, key->source, sizeof(client->source));
+	if (kind == FILTER_CLIENT_FLOW)
+		client->source_port = key->source_port;
+	if (kind != FILTER_CLIENT_SOURCE) {
+		__builtin_memcpy(client->destination, key->destination, sizeof(client->destination));
+		client->destination_port = key->destination_port;
+	}
+}
 
 /* Writes both addresses, from which cookies are made together with ports and numbers. */
 TRIVIUM_INLINE void cookie_addresses(union cookie_ip *ip, const struct filter_key *key)

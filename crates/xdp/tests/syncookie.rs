@@ -4,6 +4,8 @@
 
 #[path = "syncookie/segments.rs"]
 mod segments;
+#[path = "syncookie/sockets.rs"]
+mod sockets;
 mod support;
 
 use std::time::Duration;

@@ -17,6 +17,7 @@ const LEARNED: &str = "filter_learned";
 const PASSED: &str = "filter_passed";
 const KEPT: &str = "filter_kept";
 const CLAIMS: &str = "filter_claims";
+const NAMESPACES: &str = "filter_namespaces";
 const SERVICES: &str = "filter_services";
 const ANSWERS: &str = "filter_answers";
 /// Maximum number of rules with SYN cookies (`FILTER_SERVICES_MAX`). While a rule set is replaced, the rules of the old
@@ -70,11 +71,13 @@ pub(crate) struct CookieMaps {
     learned: OwnedFd,
     /// Connections of which one segment was seen. A further segment can move such a connection to `learned`.
     claims: OwnedFd,
+    /// Network namespaces of the services.
+    namespaces: OwnedFd,
     services: OwnedFd,
     answers: OwnedFd,
 }
 
-/// Divisor that derives the sizes of `claims` and `passed`. The maximum number of entries in each
+/// Divisor that derives the sizes of `claims`, `passed` and `namespaces`. The maximum number of entries in each
 /// of these maps is the maximum number of clients divided by this value.
 const OF_CLAIMS: u32 = 8;
 
@@ -92,6 +95,10 @@ fn create_learned(clients: u32) -> Result<OwnedFd, Error> {
 
 fn create_claims(clients: u32) -> Result<OwnedFd, Error> {
     create(CLAIMS, MapKind::LruHash, CLIENT_SIZE, 8, (clients / OF_CLAIMS).max(1))
+}
+
+fn create_namespaces(clients: u32) -> Result<OwnedFd, Error> {
+    create(NAMESPACES, MapKind::LruHash, CLIENT_SIZE, 8, (clients / OF_CLAIMS).max(1))
 }
 
 /// Checks that the kernel has the helpers that SYN cookies need. `has` returns whether the kernel has a
@@ -112,18 +119,20 @@ impl CookieMaps {
             kept: create_kept()?,
             learned: create_learned(clients)?,
             claims: create_claims(clients)?,
+            namespaces: create_namespaces(clients)?,
             services: create(SERVICES, MapKind::Hash, 4, 16, SERVICES_CAPACITY)?,
             answers: create(ANSWERS, MapKind::SparsePerCpuHash, 4, 40, SERVICES_CAPACITY)?,
         })
     }
 
-    pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 7] {
+    pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 8] {
         [
             (CLIENTS, self.clients.as_fd()),
             (PASSED, self.passed.as_fd()),
             (KEPT, self.kept.as_fd()),
             (LEARNED, self.learned.as_fd()),
             (CLAIMS, self.claims.as_fd()),
+            (NAMESPACES, self.namespaces.as_fd()),
             (SERVICES, self.services.as_fd()),
             (ANSWERS, self.answers.as_fd()),
         ]
@@ -143,6 +152,7 @@ impl CookieMaps {
             kept: kept.or_else(|_| create_kept())?,
             learned: take(LEARNED).or_else(|_| create_learned(clients))?,
             claims: take(CLAIMS).or_else(|_| create_claims(clients))?,
+            namespaces: take(NAMESPACES).or_else(|_| create_namespaces(clients))?,
             services: take(SERVICES)?,
             answers: take(ANSWERS)?,
         };
@@ -157,7 +167,8 @@ impl CookieMaps {
     pub fn scratch(&self) -> Result<CookieMaps, Error> {
         let (clients, learned) = (duplicate(CLIENTS, &self.clients)?, duplicate(LEARNED, &self.learned)?);
         let passed = duplicate(PASSED, &self.passed)?;
-        let scratch = CookieMaps { clients, learned, passed, ..CookieMaps::new(1)? };
+        let namespaces = duplicate(NAMESPACES, &self.namespaces)?;
+        let scratch = CookieMaps { clients, learned, passed, namespaces, ..CookieMaps::new(1)? };
         for slot in self.slots()? {
             scratch.put(slot, self.service(slot)?.unwrap_or_default())?;
         }
