@@ -38,12 +38,13 @@ use std::time::{Duration, Instant};
 
 use ::port::FramePool;
 use budget::{Budgets, Limit};
-use lookup::{FlowRef, WordHash};
+use lookup::FlowRef;
 use packet::PortId;
 use record::{Counts, Record};
 use requests::{Asking, Barrier, Job};
 use sweep::{ROUND_NS, Sweeps};
 use switch::flow::{Ahead, packet_and_beyond_bits, packet_bits};
+use sync::hash::WordHash;
 use sync::wake::Waker;
 use teaching::Teaching;
 

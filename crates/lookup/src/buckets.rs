@@ -434,7 +434,7 @@ mod tests {
     /// keys of a set differ in a few bits, at either end of any word.
     #[test]
     fn no_choice_of_keys_makes_long_searches() {
-        use crate::hash::{Secrets, fold, short};
+        use sync::hash::{Secrets, fold, short};
         const KEYS: u64 = 1 << 14;
         let families: [fn(u64) -> [u64; 2]; 8] = [
             |n| [n, 0],
@@ -466,7 +466,7 @@ mod tests {
     /// table. Therefore an attacker cannot find colliding keys in a process of its own.
     #[test]
     fn keys_that_collide_here_do_not_elsewhere() {
-        use crate::hash::{Secret, Secrets, fold, short};
+        use sync::hash::{Secret, Secrets, fold, short};
         let mut met = 0;
         for _ in 0..4 {
             let [ours, theirs] = [Secrets::new().of(0), Secrets::new().of(0)];

@@ -51,8 +51,9 @@ mod subtable;
 mod terms;
 mod trie;
 
+use sync::hash::{Secret, Secrets, fold, short};
+
 use crate::buckets::Buckets;
-use crate::hash::{Secret, Secrets, fold, short};
 use crate::rule::{Entry, Rule, matches};
 pub use burst::BURST;
 use layout::field;

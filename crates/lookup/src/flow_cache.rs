@@ -49,8 +49,9 @@ mod notes;
 
 use std::num::NonZeroU32;
 
+use sync::hash::Secrets;
+
 use crate::buckets::Buckets;
-use crate::hash::Secrets;
 use exact::Hints;
 pub use find::MISS;
 pub use mask::KEY_WORDS;

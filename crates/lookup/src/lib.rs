@@ -46,7 +46,6 @@
 mod buckets;
 pub mod classifier;
 pub mod flow_cache;
-mod hash;
 pub mod naive;
 mod prefix;
 mod routes;
@@ -58,7 +57,6 @@ mod words;
 
 pub use classifier::{Classifier, Layout, Octets, Options, PrefixStep, RulesFull};
 pub use flow_cache::{FlowCache, FlowCounters, FlowLimits, FlowRef, FlowRefused, MISS};
-pub use hash::WordHash;
 pub use prefix::{Address, Prefix};
 pub use rule::{Entry, Rule, matches};
 pub use table::{Table, Usage};

@@ -6,6 +6,7 @@
 //! - [`snapshot`], [`left_right`] and [`slots`] to read tables.
 //! - [`mac_table`] for the MAC table of a bridge.
 //! - [`token_bucket`] for rate limits.
+//! - [`hash`] for hash functions with secret numbers.
 //! - [`counter`] for statistics.
 //! - [`spsc`] to pass bursts to another worker, and [`wake`] to wake that worker.
 //!
@@ -16,6 +17,7 @@
 
 pub mod counter;
 pub mod cpu;
+pub mod hash;
 pub mod heap;
 pub mod left_right;
 pub mod mac_table;

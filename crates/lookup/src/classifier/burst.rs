@@ -5,6 +5,8 @@
 //! begins. Therefore the memory reads for different keys overlap. Branches depend only on the number of keys,
 //! not on the outcome for each key. The CPU therefore predicts the branches well.
 
+use sync::hash::short;
+
 use super::layout::{MOST_PREFIXES, field, or_field};
 use super::partitions;
 use super::search::missed;
@@ -13,7 +15,6 @@ use super::terms::{MOST_TERMS, Terms};
 use super::trie::{Reach, leading};
 use super::{Classifier, Prefixes, Tracked};
 use crate::buckets::{Buckets, HashCounts};
-use crate::hash::short;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::has_wide_words;
 

@@ -6,9 +6,10 @@
 //! prove that no prefix with more octets matches. If two hashes collide, an absent prefix seems present. The result
 //! then depends on more bits than necessary, never on fewer.
 
+use sync::hash::{Secret, Secrets, fold, short};
+
 use super::trie::leading;
 use crate::buckets::HashCounts;
-use crate::hash::{Secret, Secrets, fold, short};
 
 /// Prefix set with octet granularity. See the [module](self).
 #[derive(Debug)]

@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use sync::hash::{Secret, Secrets, fold, short};
+
 use crate::buckets::Buckets;
-use crate::hash::{Secret, Secrets, fold, short};
 
 #[derive(Clone, Debug)]
 struct Value {

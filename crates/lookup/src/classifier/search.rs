@@ -10,12 +10,13 @@
 //! - The first bits of the ports, if no rule of the subtable has the key's ports.
 //! - All bits of the mask, in all other cases.
 
+use sync::hash::short;
+
 use super::layout::{MOST_PREFIXES, Octets, field, or_field};
 use super::partitions;
 use super::subtable::{NONE, Subtable, Word, ports_of};
 use super::trie::{Reach, leading};
 use super::{Classifier, Ranked};
-use crate::hash::short;
 
 /// Number of subtables whose memory is prefetched before the first of these subtables is searched.
 const AHEAD: usize = 8;

@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 
 use sync::cpu::prefetch_read;
+use sync::hash::{Secret, Secrets, fold, short};
 
 use super::layout::{Layout, MOST_PREFIXES, Octets, field};
 use super::long_lists::{LongLists, SHORT};
 use super::trie::{Trie, leading};
 use crate::buckets::{Buckets, HashCounts, Slot as Place, make_room};
-use crate::hash::{Secret, Secrets, fold, short};
 use crate::rule::Entry;
 
 /// Slot index that denotes no rule.

@@ -8,8 +8,9 @@
 
 use std::num::NonZeroU32;
 
+use sync::hash::{Secret, Secrets, fold, short};
+
 use super::mask::KEY_WORDS;
-use crate::hash::{Secret, Secrets, fold, short};
 
 const SETS: usize = 1024;
 const WAYS: usize = 8;

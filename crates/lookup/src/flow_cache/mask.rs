@@ -1,7 +1,8 @@
 //! One mask of the flow cache, and the hash table of the flows that have this mask.
 
+use sync::hash::{Secret, Secrets, fold, short};
+
 use crate::buckets::Buckets;
-use crate::hash::{Secret, Secrets, fold, short};
 
 /// Number of 64-bit words in the key of a packet.
 pub const KEY_WORDS: usize = 8;

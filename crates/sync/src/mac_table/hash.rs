@@ -5,6 +5,8 @@
 //! (for example consecutive VLANs) clustered. The second multiplication removes the clusters and takes well under a
 //! nanosecond. The hash is not cryptographic. Therefore the seed must stay secret.
 
+use crate::hash::fold;
+
 /// Secret numbers of one table's hash function, derived from the table's seed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hasher {
@@ -25,14 +27,6 @@ impl Hasher {
         let [multiply_1, multiply_2] = self.multiply;
         fold(fold(key ^ self.add, multiply_1), multiply_2)
     }
-}
-
-/// Mixes two words for a hash: returns the xor of the two halves of the 128-bit product of `a` and `b`.
-#[inline(always)]
-#[allow(clippy::cast_possible_truncation, reason = "takes the halves of the product apart")]
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    product as u64 ^ (product >> 64) as u64
 }
 
 /// Returns the next number of a pseudo-random sequence, for expanding a seed to several words (Steele, Lea,

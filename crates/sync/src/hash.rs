@@ -11,7 +11,9 @@ use std::hash::{BuildHasher, RandomState};
 /// The two secret numbers by which the word at one position of a key is hashed.
 #[derive(Clone, Copy, Debug)]
 pub struct Secret {
+    /// Number with which the word is xored.
     pub add: u64,
+    /// Odd number by which the result is multiplied.
     pub multiply: u64,
 }
 
@@ -20,13 +22,22 @@ pub struct Secret {
 pub struct Secrets(RandomState);
 
 impl Secrets {
+    /// Returns a generator with new secret numbers from the random source of the operating system.
+    #[must_use]
     pub fn new() -> Secrets {
         Secrets(RandomState::new())
     }
 
     /// Returns the secret numbers of the word position `place`.
+    #[must_use]
     pub fn of(&self, place: usize) -> Secret {
         Secret { add: self.0.hash_one((place, 0_u8)), multiply: self.0.hash_one((place, 1_u8)) | 1 }
+    }
+}
+
+impl Default for Secrets {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -58,6 +69,7 @@ impl Default for WordHash {
 
 /// Mixes two words for a hash: returns the xor of the two halves of the 128-bit product of `a` and `b`.
 #[inline(always)]
+#[must_use]
 #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a 128-bit product")]
 pub fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -70,6 +82,7 @@ pub fn fold(a: u64, b: u64) -> u64 {
 /// kept. Without this step the lower bits of products of small numbers are consecutive, whatever the secrets
 /// are, and tables use the lowest bits.
 #[inline(always)]
+#[must_use]
 #[allow(clippy::cast_possible_truncation, reason = "32 bits are what is left")]
 pub fn short(sum: u64) -> u32 {
     (sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
