@@ -15,7 +15,14 @@
 //! # Ok::<(), conn::tcp::Invalid>(())
 //! ```
 
+mod embryonic;
+pub mod entry;
+pub mod headers;
+mod index;
+pub mod table;
 pub mod tcp;
+pub mod tuple;
+pub mod zone;
 
 /// Direction of a packet of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

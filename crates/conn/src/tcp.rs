@@ -13,6 +13,7 @@
 //! end that receives them answers with a challenge ACK.
 
 use packet::tcp::{Tcp, TcpOption, flags};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Direction;
 
@@ -160,8 +161,9 @@ pub enum Verdict {
     Invalid(Invalid),
 }
 
-/// State of one end of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// State of one end of a connection, 16 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 struct End {
     /// Sequence number after the last byte that the end has sent.
     end: u32,
@@ -174,7 +176,7 @@ struct End {
     window: u16,
     /// Shift of the windows that the end offers. [`NO_SCALE`] if its SYN had no such option.
     scale: u8,
-    /// Bits [`End::SEEN`] to [`End::FIN_ACKED`].
+    /// Bits [`End::SEEN`] to [`End::PICKED_UP`].
     bits: u8,
 }
 
@@ -189,6 +191,11 @@ impl End {
     const FIN: u8 = 8;
     /// The FIN of the end is acknowledged.
     const FIN_ACKED: u8 = 16;
+    /// An end has reset the connection. Only the first end has this bit.
+    const RESET: u8 = 32;
+    /// The connection was picked up without its handshake. Scales are then unknown, so windows are not checked. Only
+    /// the first end has this bit.
+    const PICKED_UP: u8 = 64;
 
     const fn has(&self, bits: u8) -> bool {
         self.bits & bits == bits
@@ -215,7 +222,7 @@ impl End {
     }
 
     const fn shift(&self) -> u8 {
-        if self.scale == NO_SCALE { 0 } else { self.scale }
+        if self.scale > SCALE_MAX { 0 } else { self.scale }
     }
 
     /// Records a window of this number of bytes that the end has offered.
@@ -238,16 +245,16 @@ impl End {
     }
 }
 
-/// Protocol state of a tracked TCP connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Protocol state of a tracked TCP connection, 32 bytes. All functions are total on any bytes, because a table may
+/// contain bytes that another process has written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct Connection {
     /// Ends of the connection: the end that sent the first packet, and the other end.
     ends: [End; 2],
-    /// Whether an end has reset the connection.
-    is_reset: bool,
-    /// Whether the connection was picked up without its handshake. Scales are then unknown, so windows are not checked.
-    is_picked_up: bool,
 }
+
+const _: () = assert!(size_of::<Connection>() == 32);
 
 impl Connection {
     /// Opens a connection with its first segment. With `pick_up`, a segment from the middle of a connection opens it,
@@ -265,11 +272,12 @@ impl Connection {
         if !is_first {
             return Err(Invalid::NotOpening);
         }
-        let mut connection = Connection { ends: [End::default(); 2], is_reset: false, is_picked_up: !is_syn };
+        let mut connection = Connection { ends: [End::default(); 2] };
         if is_syn {
             connection.ends[0] = End::of_syn(segment);
         } else {
             connection.ends[0] = End::of_middle(segment);
+            connection.ends[0].bits |= End::PICKED_UP;
             connection.ends[0].bits |= if segment.has(flags::FIN) { End::FIN } else { 0 };
             // The other end has sent everything before the acknowledgement.
             let bits = End::SYN | End::SYN_ACKED;
@@ -283,7 +291,7 @@ impl Connection {
     #[must_use]
     pub fn state(&self) -> State {
         let [a, b] = &self.ends;
-        if self.is_reset {
+        if a.has(End::RESET) {
             return State::Closed;
         }
         if !(a.has(End::SYN_ACKED) && b.has(End::SYN_ACKED)) {
@@ -323,7 +331,7 @@ impl Connection {
             if segment.has(flags::RST) { Ok(()) } else { Err(Invalid::Handshake) }
         } else {
             let are_known = sender.has(End::SEEN) && receiver.has(End::SEEN);
-            let is_checked = check_windows && are_known && !self.is_picked_up;
+            let is_checked = check_windows && are_known && !self.ends[0].has(End::PICKED_UP);
             let checked = if is_checked { within(&sender, &receiver, segment) } else { Ok(()) };
             match state {
                 // The reset may have been lost, so the end that missed it hears it again in answer to its segments.
@@ -360,8 +368,11 @@ impl Connection {
             && !before(receiver.end, segment.ack);
         if segment.has(flags::RST) {
             // A reset answers a SYN only if it acknowledges the SYN (RFC 9293 section 3.10.7.3).
-            self.is_reset = acks_syn;
-            return if acks_syn { Ok(()) } else { Err(Invalid::Handshake) };
+            if !acks_syn {
+                return Err(Invalid::Handshake);
+            }
+            self.ends[0].bits |= End::RESET;
+            return Ok(());
         }
         if !segment.has(flags::SYN) {
             // An end with an old connection answers a SYN with a challenge ACK, and is reset then (RFC 9293 section
@@ -403,7 +414,9 @@ impl Connection {
         if segment.has(flags::RST) {
             // The reset of an end that has lost its state carries the number that the other end has acknowledged.
             let is_expected = segment.seq == sender.end || segment.seq == sender.acked;
-            self.is_reset |= is_expected;
+            if is_expected {
+                self.ends[0].bits |= End::RESET;
+            }
             return Ok(());
         }
         if sender.has(End::FIN) && before(sender.end, end) {

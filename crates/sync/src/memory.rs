@@ -5,7 +5,8 @@
 
 /// Returns an empty vector with capacity for `len` elements. A large vector is placed on huge pages if the
 /// kernel has them, and otherwise on normal pages.
-pub(crate) fn vec_on_huge_pages<T>(len: usize) -> Vec<T> {
+#[must_use]
+pub fn vec_on_huge_pages<T>(len: usize) -> Vec<T> {
     let mut room = Vec::with_capacity(len);
     // Advise before the first touch, which decides the kind of page.
     advise_huge_pages(room.spare_capacity_mut());

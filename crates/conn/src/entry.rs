@@ -1,0 +1,150 @@
+//! Entry of a connection table: 56 bytes for IPv4, 80 bytes for IPv6.
+
+use zerocopy::transmute;
+
+use crate::tcp;
+use crate::tuple::{Address, Side, Tuple};
+
+/// One connection of a table.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Entry<A> {
+    low: A,
+    high: A,
+    low_port: u16,
+    high_port: u16,
+    zone: u16,
+    protocol: u8,
+    flags: u8,
+    /// Protocol state: of TCP a [`tcp::Connection`], of other protocols zero.
+    state: [u32; 8],
+    /// Time in milliseconds at which the entry expires. For an embryonic entry: number of its node in the list of
+    /// embryonic entries. For an unused entry: number of the next unused entry.
+    pub(crate) timer: u32,
+    /// Index of the extension record with the mark and the label. 0: the entry has no record.
+    pub(crate) extension: u32,
+}
+
+const _: () = assert!(size_of::<Entry<u32>>() == 56 && size_of::<Entry<u128>>() == 80);
+
+/// The entry holds a connection.
+const USED: u8 = 1;
+/// [`Side::High`] has sent the first packet.
+const FROM_HIGH: u8 = 2;
+/// The entry is in the list of embryonic entries.
+const EMBRYONIC: u8 = 4;
+/// The end that did not send the first packet has sent a packet.
+const REPLIED: u8 = 8;
+/// The end that sent the first packet has sent another packet.
+const REPEATED: u8 = 16;
+
+impl<A: Address> Entry<A> {
+    /// Returns a new entry of a connection, embryonic, without state.
+    pub(crate) fn new(tuple: &Tuple<A>, originator: Side, node: u32) -> Entry<A> {
+        let Tuple { low, high, low_port, high_port, zone, protocol } = *tuple;
+        let flags = USED | EMBRYONIC | if originator == Side::High { FROM_HIGH } else { 0 };
+        Entry {
+            low,
+            high,
+            low_port,
+            high_port,
+            zone,
+            protocol,
+            flags,
+            state: [0; 8],
+            timer: node,
+            extension: 0,
+        }
+    }
+
+    /// Marks the entry as unused.
+    pub(crate) fn clear(&mut self, next_unused: u32) {
+        self.flags = 0;
+        self.timer = next_unused;
+        self.extension = 0;
+    }
+
+    /// Returns whether the entry holds the connection with this tuple.
+    #[inline(always)]
+    pub(crate) fn is(&self, tuple: &Tuple<A>) -> bool {
+        let Tuple { low, high, low_port, high_port, zone, protocol } = *tuple;
+        let is_equal = (self.low_port, self.high_port, self.zone, self.protocol)
+            == (low_port, high_port, zone, protocol);
+        self.low == low && self.high == high && is_equal && self.is_used()
+    }
+
+    /// Returns the tuple of the connection.
+    #[must_use]
+    pub fn tuple(&self) -> Tuple<A> {
+        let Entry { low, high, low_port, high_port, zone, protocol, .. } = *self;
+        Tuple { low, high, low_port, high_port, zone, protocol }
+    }
+
+    /// Returns the zone of the connection.
+    #[must_use]
+    pub fn zone(&self) -> u16 {
+        self.zone
+    }
+
+    /// Returns the IP protocol number of the connection.
+    #[must_use]
+    pub fn protocol(&self) -> u8 {
+        self.protocol
+    }
+
+    /// Returns the side of the end that sent the first packet.
+    #[must_use]
+    pub fn originator(&self) -> Side {
+        if self.has(FROM_HIGH) { Side::High } else { Side::Low }
+    }
+
+    /// Returns whether the connection is embryonic: its handshake is not complete, or the other end has not replied.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_embryonic(&self) -> bool {
+        self.has(EMBRYONIC)
+    }
+
+    /// Returns whether the end that did not send the first packet has sent a packet.
+    #[must_use]
+    pub fn has_replied(&self) -> bool {
+        self.has(REPLIED)
+    }
+
+    /// Returns whether the end that sent the first packet has sent another packet.
+    #[must_use]
+    pub fn has_repeated(&self) -> bool {
+        self.has(REPEATED)
+    }
+
+    /// Returns the state of a TCP connection. For other protocols, the value has no meaning.
+    #[must_use]
+    pub fn tcp(&self) -> tcp::Connection {
+        transmute!(self.state)
+    }
+
+    /// Sets the state of a TCP connection.
+    pub fn set_tcp(&mut self, connection: tcp::Connection) {
+        self.state = transmute!(connection);
+    }
+
+    /// Records a packet in the direction of the first packet, or in the other direction.
+    pub fn set_seen(&mut self, is_reply: bool) {
+        self.flags |= if is_reply { REPLIED } else { REPEATED };
+    }
+
+    pub(crate) fn set_established(&mut self, expires: u32) {
+        self.flags &= !EMBRYONIC;
+        self.timer = expires;
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_used(&self) -> bool {
+        self.has(USED)
+    }
+
+    #[inline(always)]
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}

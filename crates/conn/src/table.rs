@@ -1,0 +1,401 @@
+//! Connection table of one worker, for one address family.
+//!
+//! A table has a fixed number of entries. [`Table::find_burst`] hashes all tuples of a burst, prefetches their buckets,
+//! then their entries, and compares the tuples last. A worker therefore waits for two cache misses of a whole burst,
+//! not of each packet.
+//!
+//! **Full tables.** A new connection never replaces an established one. A new connection is embryonic until the other
+//! end has answered ([`Table::establish`]). At most [`Sizes::embryonic`] entries are embryonic. If there is no unused
+//! entry, or if this share is used up, the oldest embryonic entry gives way. A flood of opening packets therefore
+//! replaces only connections that are not established, and a new connection has time to be established while the
+//! flood replaces the other embryonic entries. If all entries are established, the table refuses new connections.
+//!
+//! **Expiry.** Each entry has a time in milliseconds of 32 bits at which the entry expires. The times wrap after 49
+//! days. Time-outs are at most [`LONGEST_TIMEOUT`], and a worker sweeps the whole table more often than that. Look-ups
+//! do not find expired entries. [`Table::sweep`] removes the expired entries of a slice of the table.
+//!
+//! **Memory.** An IPv4 connection takes 64.5 bytes in a full table: 56 of the entry, and 8.5 of the index. An IPv6
+//! connection takes 88.5 bytes. The list of embryonic entries takes 16 bytes for each of [`Sizes::embryonic`].
+
+use sync::cpu::prefetch_read;
+use sync::memory::vec_on_huge_pages;
+
+use crate::embryonic::Embryonic;
+use crate::entry::Entry;
+use crate::index::{Index, Place};
+use crate::tuple::{Address, Side, Tuple, TupleHash};
+use crate::zone::Zones;
+
+/// Longest time-out in milliseconds, 24.8 days.
+pub const LONGEST_TIMEOUT: u32 = i32::MAX.unsigned_abs();
+
+/// End of the list of unused entries, and the number of no entry.
+const NONE: u32 = u32::MAX;
+
+/// Largest number of tuples that are looked up together. The buckets and entries of 32 tuples fit into the line fill
+/// buffers and the first-level cache.
+const TOGETHER: usize = 32;
+
+/// Number of an entry in its table. The number is valid until the entry is removed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct EntryId(u32);
+
+/// Sizes of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// Largest number of connections, at least 1 and at most 2^31.
+    pub entries: u32,
+    /// Largest number of embryonic connections, at least 1.
+    pub embryonic: u32,
+}
+
+impl Sizes {
+    /// Returns the sizes of a table for this number of connections, of which at most an eighth may be embryonic.
+    #[must_use]
+    pub const fn of_entries(entries: u32) -> Sizes {
+        Sizes { entries, embryonic: entries.div_ceil(8) }
+    }
+}
+
+/// Reason for which a table refuses a new connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The table has a connection with the tuple.
+    Exists(EntryId),
+    /// The zone has as many connections as its limit allows.
+    ZoneFull,
+    /// The table is full of established connections.
+    TableFull,
+    /// The buckets of the tuple are full. In a table with random tuples, the probability is negligible.
+    Crowded,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Refused::Exists(_) => "the table has a connection with the same tuple",
+            Refused::ZoneFull => "the zone has reached its limit of connections",
+            Refused::TableFull => "the table is full of established connections",
+            Refused::Crowded => "the buckets of the connection are full",
+        })
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// Number of changes of a table since its creation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Connections that were inserted.
+    pub inserted: u64,
+    /// Embryonic connections that gave way to new connections.
+    pub displaced: u64,
+    /// Connections that a sweep or a new connection with the same tuple removed after their expiry.
+    pub expired: u64,
+    /// New connections that were refused because their zone was full.
+    pub zone_full: u64,
+    /// New connections that were refused because the table was full.
+    pub table_full: u64,
+    /// New connections that were refused because their buckets were full.
+    pub crowded: u64,
+}
+
+/// Connection table of one worker, for IPv4 (`u32`) or IPv6 (`u128`).
+#[derive(Debug)]
+pub struct Table<A> {
+    hash: TupleHash,
+    index: Index,
+    /// Entries that have been in use so far. The vector never exceeds its first allocation.
+    entries: Vec<Entry<A>>,
+    sizes: Sizes,
+    unused: u32,
+    count: u32,
+    embryonic: Embryonic,
+    /// First entry that the next sweep visits.
+    sweep_at: u32,
+    counts: Counts,
+}
+
+impl<A: Address> Table<A> {
+    /// Returns an empty table. The memory for all entries is allocated now. The kernel provides the pages on first use.
+    #[must_use]
+    pub fn new(sizes: Sizes, hash: TupleHash) -> Table<A> {
+        let entries = sizes.entries.clamp(1, 1 << 31);
+        let sizes = Sizes { entries, embryonic: sizes.embryonic.clamp(1, entries) };
+        Table {
+            hash,
+            index: Index::new(entries),
+            entries: vec_on_huge_pages(entries as usize),
+            sizes,
+            unused: NONE,
+            count: 0,
+            embryonic: Embryonic::new(sizes.embryonic),
+            sweep_at: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Returns the sizes of the table.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    /// Returns the number of connections, including expired connections that no sweep has removed yet.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Returns the number of embryonic connections.
+    #[must_use]
+    pub fn embryonic_count(&self) -> u32 {
+        self.embryonic.count()
+    }
+
+    /// Returns the numbers of changes since the creation of the table.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Returns the memory that the table takes in bytes when all entries are in use.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.index.memory() + self.embryonic.memory() + self.entries.capacity() * size_of::<Entry<A>>()
+    }
+
+    /// Returns the connection with a tuple. `now` is the time in milliseconds.
+    #[must_use]
+    pub fn find(&self, tuple: &Tuple<A>, now: u32) -> Option<EntryId> {
+        let place = self.index.place(self.hash.of(tuple));
+        self.search(place, tuple).filter(|number| self.is_live(*number, now)).map(EntryId)
+    }
+
+    /// Looks up the connections of a burst. The function writes the result for each tuple to the element of `found` at
+    /// the same index, and ignores tuples beyond the length of `found`. `now` is the time in milliseconds.
+    pub fn find_burst(&self, tuples: &[Tuple<A>], now: u32, found: &mut [Option<EntryId>]) {
+        for (tuples, found) in tuples.chunks(TOGETHER).zip(found.chunks_mut(TOGETHER)) {
+            let mut places = [Place::default(); TOGETHER];
+            for (place, tuple) in places.iter_mut().zip(tuples) {
+                *place = self.index.place(self.hash.of(tuple));
+                self.index.prefetch(*place);
+            }
+            let mut candidates = [NONE; TOGETHER];
+            for ((candidate, place), _) in candidates.iter_mut().zip(&places).zip(tuples) {
+                *candidate = self.index.find(*place, |_| true).unwrap_or(NONE);
+                if let Some(entry) = self.entries.get(*candidate as usize) {
+                    // Most entries lie on two cache lines.
+                    prefetch_read(entry);
+                    prefetch_read(&entry.extension);
+                }
+            }
+            for (((tuple, candidate), place), found) in tuples.iter().zip(candidates).zip(places).zip(found) {
+                let is_found = self.entries.get(candidate as usize).is_some_and(|entry| entry.is(tuple));
+                let number = match (is_found, candidate) {
+                    (true, number) => Some(number),
+                    (false, NONE) => None,
+                    // Another entry has the tag of the tuple.
+                    (false, _) => self.search(place, tuple),
+                };
+                *found = number.filter(|number| self.is_live(*number, now)).map(EntryId);
+            }
+        }
+    }
+
+    /// Inserts a connection that `originator` has opened. The connection is embryonic. `now` and `expires` are times in
+    /// milliseconds. `expires` is at most [`LONGEST_TIMEOUT`] after `now`.
+    ///
+    /// # Errors
+    /// Returns the reason for which the table refuses the connection.
+    pub fn insert(
+        &mut self,
+        zones: &mut Zones,
+        tuple: &Tuple<A>,
+        originator: Side,
+        now: u32,
+        expires: u32,
+    ) -> Result<EntryId, Refused> {
+        let place = self.index.place(self.hash.of(tuple));
+        if let Some(number) = self.search(place, tuple) {
+            if self.is_live(number, now) {
+                return Err(Refused::Exists(EntryId(number)));
+            }
+            self.counts.expired += 1;
+            self.remove(zones, EntryId(number));
+        }
+        if zones.add(tuple.zone).is_err() {
+            self.counts.zone_full += 1;
+            return Err(Refused::ZoneFull);
+        }
+        let inserted = self.insert_counted(zones, place, tuple, originator, expires);
+        match inserted {
+            Ok(_) => self.counts.inserted += 1,
+            Err(_) => zones.remove(tuple.zone),
+        }
+        inserted
+    }
+
+    /// Inserts a connection that its zone has counted.
+    fn insert_counted(
+        &mut self,
+        zones: &mut Zones,
+        place: Place,
+        tuple: &Tuple<A>,
+        originator: Side,
+        expires: u32,
+    ) -> Result<EntryId, Refused> {
+        let is_full = self.count >= self.sizes.entries;
+        if is_full || self.embryonic.count() >= self.embryonic.limit() {
+            let Some(oldest) = self.embryonic.oldest() else {
+                self.counts.table_full += 1;
+                return Err(Refused::TableFull);
+            };
+            self.counts.displaced += 1;
+            self.remove(zones, EntryId(oldest));
+        }
+        let is_reused = self.unused != NONE;
+        let number = if is_reused { self.unused } else { u32::try_from(self.entries.len()).unwrap_or(NONE) };
+        if self.index.insert(place, number).is_err() {
+            self.counts.crowded += 1;
+            return Err(Refused::Crowded);
+        }
+        let node = self.embryonic.push(number, expires).unwrap_or(NONE);
+        let new = Entry::new(tuple, originator, node);
+        match self.entries.get_mut(number as usize) {
+            Some(entry) => {
+                self.unused = entry.timer;
+                *entry = new;
+            }
+            None => self.entries.push(new),
+        }
+        self.count += 1;
+        Ok(EntryId(number))
+    }
+
+    /// Returns the entry of a connection. Returns `None` if the entry is not in use.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, id: EntryId) -> Option<&Entry<A>> {
+        self.entries.get(id.0 as usize).filter(|entry| entry.is_used())
+    }
+
+    /// Returns the entry of a connection for a change of its state. Returns `None` if the entry is not in use.
+    #[inline]
+    pub fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry<A>> {
+        self.entries.get_mut(id.0 as usize).filter(|entry| entry.is_used())
+    }
+
+    /// Returns the time in milliseconds at which a connection expires. Returns `None` if the entry is not in use.
+    #[must_use]
+    pub fn expires(&self, id: EntryId) -> Option<u32> {
+        self.get(id).map(|entry| self.expires_of(entry))
+    }
+
+    /// Sets the time in milliseconds at which a connection expires.
+    pub fn set_expires(&mut self, id: EntryId, expires: u32) {
+        match self.entries.get_mut(id.0 as usize).filter(|entry| entry.is_used()) {
+            Some(entry) if entry.is_embryonic() => self.embryonic.set_expires(entry.timer, expires),
+            Some(entry) => entry.timer = expires,
+            None => {}
+        }
+    }
+
+    /// Marks a connection as established. From now on, no other connection replaces this connection.
+    pub fn establish(&mut self, id: EntryId) {
+        let entry = self.entries.get_mut(id.0 as usize);
+        if let Some(entry) = entry.filter(|entry| entry.is_used() && entry.is_embryonic()) {
+            let node = entry.timer;
+            entry.set_established(self.embryonic.expires(node));
+            self.embryonic.remove(node);
+        }
+    }
+
+    /// Removes a connection. Does nothing if the entry is not in use.
+    pub fn remove(&mut self, zones: &mut Zones, id: EntryId) {
+        let Some(entry) = self.entries.get_mut(id.0 as usize).filter(|entry| entry.is_used()) else { return };
+        let tuple = entry.tuple();
+        if entry.is_embryonic() {
+            self.embryonic.remove(entry.timer);
+        }
+        entry.clear(self.unused);
+        self.unused = id.0;
+        self.count -= 1;
+        self.index.remove(self.index.place(self.hash.of(&tuple)), id.0);
+        zones.remove(tuple.zone);
+    }
+
+    /// Removes the expired connections among the next `slice` entries, and returns the number of removed connections.
+    /// Consecutive calls visit all entries in turn. `now` is the time in milliseconds.
+    pub fn sweep(&mut self, zones: &mut Zones, now: u32, slice: u32) -> u32 {
+        let used = u32::try_from(self.entries.len()).unwrap_or(NONE);
+        let mut removed = 0;
+        for _ in 0..slice.min(used) {
+            if self.sweep_at >= used {
+                self.sweep_at = 0;
+            }
+            let number = self.sweep_at;
+            self.sweep_at += 1;
+            let is_used = self.entries.get(number as usize).is_some_and(Entry::is_used);
+            if is_used && !self.is_live(number, now) {
+                self.remove(zones, EntryId(number));
+                removed += 1;
+            }
+        }
+        self.counts.expired += u64::from(removed);
+        removed
+    }
+
+    /// Removes all connections of a zone among the entries from `from` on, at most `slice` of them. Returns the entry
+    /// with which the next call begins, and `None` after the last entry. The first call begins with `None`.
+    pub fn flush_zone(
+        &mut self,
+        zones: &mut Zones,
+        zone: u16,
+        from: Option<EntryId>,
+        slice: u32,
+    ) -> Option<EntryId> {
+        let used = u32::try_from(self.entries.len()).unwrap_or(NONE);
+        let first = from.map_or(0, |id| id.0);
+        let end = first.saturating_add(slice.max(1)).min(used);
+        for number in first..end {
+            if self.entries.get(number as usize).is_some_and(|entry| entry.zone() == zone) {
+                self.remove(zones, EntryId(number));
+            }
+        }
+        (end < used).then_some(EntryId(end))
+    }
+
+    /// Returns the connections that have not expired, among the entries from `from` on, at most `slice` of them.
+    pub fn connections(&self, from: u32, slice: u32, now: u32) -> impl Iterator<Item = (EntryId, &Entry<A>)> {
+        let numbers = from..from.saturating_add(slice);
+        let entries = numbers.map_while(|number| Some((number, self.entries.get(number as usize)?)));
+        let live = entries.filter(move |(number, entry)| entry.is_used() && self.is_live(*number, now));
+        live.map(|(number, entry)| (EntryId(number), entry))
+    }
+
+    #[inline(always)]
+    fn search(&self, place: Place, tuple: &Tuple<A>) -> Option<u32> {
+        self.index
+            .find(place, |number| self.entries.get(number as usize).is_some_and(|entry| entry.is(tuple)))
+    }
+
+    #[inline(always)]
+    fn expires_of(&self, entry: &Entry<A>) -> u32 {
+        if entry.is_embryonic() { self.embryonic.expires(entry.timer) } else { entry.timer }
+    }
+
+    /// Returns whether an entry has not expired at the time `now`. An entry expires exactly at its time of expiry.
+    #[inline(always)]
+    fn is_live(&self, number: u32, now: u32) -> bool {
+        self.entries.get(number as usize).is_some_and(|entry| is_before(now, self.expires_of(entry)))
+    }
+}
+
+/// Returns whether the time `a` is before the time `b`, if both are within [`LONGEST_TIMEOUT`] of each other. The times
+/// are in milliseconds and wrap after 2^32.
+#[inline(always)]
+const fn is_before(a: u32, b: u32) -> bool {
+    // The difference is negative as a signed number.
+    a.wrapping_sub(b) >> 31 != 0
+}
