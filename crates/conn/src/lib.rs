@@ -17,10 +17,12 @@
 
 mod embryonic;
 pub mod entry;
+pub mod extension;
 pub mod headers;
 mod index;
 pub mod table;
 pub mod tcp;
+pub mod timeout;
 pub mod tuple;
 pub mod zone;
 

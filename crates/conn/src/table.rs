@@ -11,23 +11,23 @@
 //! flood replaces the other embryonic entries. If all entries are established, the table refuses new connections.
 //!
 //! **Expiry.** Each entry has a time in milliseconds of 32 bits at which the entry expires. The times wrap after 49
-//! days. Time-outs are at most [`LONGEST_TIMEOUT`], and a worker sweeps the whole table more often than that. Look-ups
-//! do not find expired entries. [`Table::sweep`] removes the expired entries of a slice of the table.
+//! days. Time-outs are at most [`LONGEST_TIMEOUT`](crate::timeout::LONGEST_TIMEOUT), and a worker sweeps the whole
+//! table more often than that. Look-ups do not find expired entries. [`Table::sweep`] removes the expired entries of a
+//! slice of the table.
 //!
 //! **Memory.** An IPv4 connection takes 64.5 bytes in a full table: 56 of the entry, and 8.5 of the index. An IPv6
-//! connection takes 88.5 bytes. The list of embryonic entries takes 16 bytes for each of [`Sizes::embryonic`].
+//! connection takes 88.5 bytes. The list of embryonic entries takes 16 bytes for each of [`Sizes::embryonic`], and a
+//! mark with a label takes 32 bytes.
 
 use sync::cpu::prefetch_read;
 use sync::memory::vec_on_huge_pages;
 
 use crate::embryonic::Embryonic;
 use crate::entry::Entry;
+use crate::extension::{Extension, Extensions, NoExtension};
 use crate::index::{Index, Place};
 use crate::tuple::{Address, Side, Tuple, TupleHash};
 use crate::zone::Zones;
-
-/// Longest time-out in milliseconds, 24.8 days.
-pub const LONGEST_TIMEOUT: u32 = i32::MAX.unsigned_abs();
 
 /// End of the list of unused entries, and the number of no entry.
 const NONE: u32 = u32::MAX;
@@ -47,13 +47,16 @@ pub struct Sizes {
     pub entries: u32,
     /// Largest number of embryonic connections, at least 1.
     pub embryonic: u32,
+    /// Largest number of connections with a mark or a label other than 0.
+    pub extensions: u32,
 }
 
 impl Sizes {
-    /// Returns the sizes of a table for this number of connections, of which at most an eighth may be embryonic.
+    /// Returns the sizes of a table for this number of connections, of which at most an eighth may be embryonic, and
+    /// all may have marks and labels.
     #[must_use]
     pub const fn of_entries(entries: u32) -> Sizes {
-        Sizes { entries, embryonic: entries.div_ceil(8) }
+        Sizes { entries, embryonic: entries.div_ceil(8), extensions: entries }
     }
 }
 
@@ -111,6 +114,7 @@ pub struct Table<A> {
     unused: u32,
     count: u32,
     embryonic: Embryonic,
+    extensions: Extensions,
     /// First entry that the next sweep visits.
     sweep_at: u32,
     counts: Counts,
@@ -121,7 +125,8 @@ impl<A: Address> Table<A> {
     #[must_use]
     pub fn new(sizes: Sizes, hash: TupleHash) -> Table<A> {
         let entries = sizes.entries.clamp(1, 1 << 31);
-        let sizes = Sizes { entries, embryonic: sizes.embryonic.clamp(1, entries) };
+        let (embryonic, extensions) = (sizes.embryonic.clamp(1, entries), sizes.extensions.min(entries));
+        let sizes = Sizes { entries, embryonic, extensions };
         Table {
             hash,
             index: Index::new(entries),
@@ -130,6 +135,7 @@ impl<A: Address> Table<A> {
             unused: NONE,
             count: 0,
             embryonic: Embryonic::new(sizes.embryonic),
+            extensions: Extensions::new(sizes.extensions),
             sweep_at: 0,
             counts: Counts::default(),
         }
@@ -159,7 +165,13 @@ impl<A: Address> Table<A> {
         self.counts
     }
 
-    /// Returns the memory that the table takes in bytes when all entries are in use.
+    /// Returns the memory that the extension records take in bytes when all are in use.
+    #[must_use]
+    pub fn extension_memory(&self) -> usize {
+        self.extensions.memory()
+    }
+
+    /// Returns the memory that the table takes in bytes when all entries are in use, without extension records.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.index.memory() + self.embryonic.memory() + self.entries.capacity() * size_of::<Entry<A>>()
@@ -204,7 +216,7 @@ impl<A: Address> Table<A> {
     }
 
     /// Inserts a connection that `originator` has opened. The connection is embryonic. `now` and `expires` are times in
-    /// milliseconds. `expires` is at most [`LONGEST_TIMEOUT`] after `now`.
+    /// milliseconds. `expires` is at most [`LONGEST_TIMEOUT`](crate::timeout::LONGEST_TIMEOUT) after `now`.
     ///
     /// # Errors
     /// Returns the reason for which the table refuses the connection.
@@ -286,6 +298,23 @@ impl<A: Address> Table<A> {
         self.entries.get_mut(id.0 as usize).filter(|entry| entry.is_used())
     }
 
+    /// Returns the mark and the label of a connection.
+    #[must_use]
+    pub fn extension(&self, id: EntryId) -> Extension {
+        self.get(id).map_or_else(Extension::default, |entry| self.extensions.get(entry.extension))
+    }
+
+    /// Sets the mark and the label of a connection.
+    ///
+    /// # Errors
+    /// Returns an error if the table has no more extension records. The connection is unchanged then.
+    pub fn set_extension(&mut self, id: EntryId, extension: Extension) -> Result<(), NoExtension> {
+        if let Some(entry) = self.entries.get_mut(id.0 as usize).filter(|entry| entry.is_used()) {
+            entry.extension = self.extensions.set(entry.extension, extension)?;
+        }
+        Ok(())
+    }
+
     /// Returns the time in milliseconds at which a connection expires. Returns `None` if the entry is not in use.
     #[must_use]
     pub fn expires(&self, id: EntryId) -> Option<u32> {
@@ -318,6 +347,7 @@ impl<A: Address> Table<A> {
         if entry.is_embryonic() {
             self.embryonic.remove(entry.timer);
         }
+        self.extensions.remove(entry.extension);
         entry.clear(self.unused);
         self.unused = id.0;
         self.count -= 1;
@@ -392,8 +422,9 @@ impl<A: Address> Table<A> {
     }
 }
 
-/// Returns whether the time `a` is before the time `b`, if both are within [`LONGEST_TIMEOUT`] of each other. The times
-/// are in milliseconds and wrap after 2^32.
+/// Returns whether the time `a` is before the time `b`, if both are within
+/// [`LONGEST_TIMEOUT`](crate::timeout::LONGEST_TIMEOUT) of each other. The times are in milliseconds and wrap after
+/// 2^32.
 #[inline(always)]
 const fn is_before(a: u32, b: u32) -> bool {
     // The difference is negative as a signed number.

@@ -1,7 +1,9 @@
-//! Zones: the number of connections in each zone, and its limit.
+//! Zones: the number of connections in each zone, its limit, and its time-out policy.
 //!
 //! A worker has one [`Zones`] for its tables of both address families. The numbers include expired connections that no
 //! sweep has removed yet. The arrays have 65,536 elements each. The kernel provides memory for the zones in use only.
+
+use crate::timeout::Timeouts;
 
 const ZONES: usize = 1 << 16;
 
@@ -9,20 +11,60 @@ const ZONES: usize = 1 << 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneFull;
 
-/// Number of connections in each zone, and the limits.
+/// Number of connections in each zone, the limits, and the time-out policies.
 #[derive(Debug)]
 pub struct Zones {
     counts: Vec<u32>,
     /// Limits plus 1. 0: the zone has the default limit.
     limits: Vec<u32>,
     default_limit: u32,
+    /// Indexes of the policies of the zones in `policies`.
+    policy_of: Vec<u32>,
+    /// Time-out policies. The first one is the default.
+    policies: Vec<Timeouts>,
 }
 
 impl Zones {
-    /// Returns zones without connections and without limits.
+    /// Returns zones without connections, without limits and with the default time-outs.
     #[must_use]
     pub fn new() -> Zones {
-        Zones { counts: vec![0; ZONES], limits: vec![0; ZONES], default_limit: u32::MAX }
+        let (counts, limits, policy_of) = (vec![0; ZONES], vec![0; ZONES], vec![0; ZONES]);
+        let policies = vec![Timeouts::default()];
+        Zones { counts, limits, default_limit: u32::MAX, policy_of, policies }
+    }
+
+    /// Returns the time-out policy of a zone.
+    #[inline]
+    #[must_use]
+    pub fn timeouts(&self, zone: u16) -> &Timeouts {
+        let policy = self.policy_of.get(usize::from(zone)).copied().unwrap_or_default();
+        self.policies.get(policy as usize).unwrap_or(&self.policies[0])
+    }
+
+    /// Sets the time-out policy of a zone. `None`: the zone has the default policy. The time-out of a connection
+    /// changes with its next packet. Zones with equal policies share the memory.
+    pub fn set_timeouts(&mut self, zone: u16, timeouts: Option<Timeouts>) {
+        let Some(timeouts) = timeouts else {
+            self.policy_of[usize::from(zone)] = 0;
+            return;
+        };
+        let known = self.policies.iter().skip(1).position(|known| *known == timeouts).map(|at| at + 1);
+        let unused = || {
+            let others =
+                || self.policy_of.iter().enumerate().filter(|(other, _)| *other != usize::from(zone));
+            (1..self.policies.len()).find(|at| others().all(|(_, policy)| *policy as usize != *at))
+        };
+        let at = known.or_else(unused).unwrap_or(self.policies.len());
+        match self.policies.get_mut(at) {
+            Some(policy) => *policy = timeouts,
+            None => self.policies.push(timeouts),
+        }
+        self.policy_of[usize::from(zone)] = u32::try_from(at).unwrap_or_default();
+    }
+
+    /// Sets the time-out policy of all zones without a policy of their own.
+    pub fn set_default_timeouts(&mut self, timeouts: Timeouts) {
+        self.policies[0] = timeouts;
     }
 
     /// Returns the number of connections in a zone.
@@ -82,6 +124,33 @@ impl Default for Zones {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timeout::Timeout;
+
+    #[test]
+    fn a_zone_has_its_own_time_outs_or_the_default() {
+        let of = |seconds| {
+            let mut timeouts = Timeouts::default();
+            timeouts.set(Timeout::UdpFirst, seconds);
+            timeouts
+        };
+        let udp = |zones: &Zones, zone| zones.timeouts(zone).get(Timeout::UdpFirst) / 1000;
+        let mut zones = Zones::new();
+        zones.set_timeouts(1, Some(of(10)));
+        zones.set_timeouts(2, Some(of(20)));
+        zones.set_timeouts(3, Some(of(10)));
+        assert_eq!([0, 1, 2, 3].map(|zone| udp(&zones, zone)), [120, 10, 20, 10]);
+        // A policy that several zones share changes for one zone only.
+        zones.set_timeouts(1, Some(of(30)));
+        assert_eq!([1, 3].map(|zone| udp(&zones, zone)), [30, 10]);
+        zones.set_default_timeouts(of(40));
+        zones.set_timeouts(2, None);
+        assert_eq!([2, 4].map(|zone| udp(&zones, zone)), [40, 40]);
+        // Changes use the memory of unused policies.
+        for seconds in 100..200 {
+            zones.set_timeouts(1, Some(of(seconds)));
+        }
+        assert!(zones.policies.len() <= 4 && udp(&zones, 1) == 199);
+    }
 
     #[test]
     fn a_zone_has_its_own_limit_or_the_default() {
