@@ -2,8 +2,8 @@
 
 use zerocopy::transmute;
 
-use crate::tcp;
 use crate::tuple::{Address, Side, Tuple};
+use crate::{sctp, tcp};
 
 /// One connection of a table.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub struct Entry<A> {
     zone: u16,
     protocol: u8,
     flags: u8,
-    /// Protocol state: of TCP a [`tcp::Connection`], of other protocols zero.
+    /// Protocol state: of TCP a [`tcp::Connection`], of SCTP a [`sctp::Association`], of other protocols zero.
     state: [u32; 8],
     /// Time in milliseconds at which the entry expires. For an embryonic entry: number of its node in the list of
     /// embryonic entries. For an unused entry: number of the next unused entry.
@@ -126,6 +126,17 @@ impl<A: Address> Entry<A> {
     /// Sets the state of a TCP connection.
     pub fn set_tcp(&mut self, connection: tcp::Connection) {
         self.state = transmute!(connection);
+    }
+
+    /// Returns the state of an SCTP association. For other protocols, the value has no meaning.
+    #[must_use]
+    pub fn sctp(&self) -> sctp::Association {
+        transmute!(self.state)
+    }
+
+    /// Sets the state of an SCTP association.
+    pub fn set_sctp(&mut self, association: sctp::Association) {
+        self.state = transmute!(association);
     }
 
     /// Records a packet in the direction of the first packet, or in the other direction.

@@ -14,6 +14,7 @@ use packet::udp::Udp;
 use packet::{DropReason, HeaderError, ip_proto, ipv4, ipv6};
 use zerocopy::FromBytes;
 
+use crate::sctp;
 use crate::tcp::Segment;
 use crate::tuple::{Address, End, Query, Side, Tuple};
 
@@ -36,6 +37,8 @@ pub enum Content {
     Tcp(Segment),
     /// The packet is a UDP datagram.
     Udp,
+    /// The packet is an SCTP packet.
+    Sctp(sctp::Packet),
     /// The packet is an ICMP or ICMPv6 query.
     Query {
         /// Whether the message is the reply.
@@ -134,7 +137,8 @@ fn of_transport<A: Address>(
         }
         ip_proto::SCTP => {
             let sctp = Sctp::parse(bytes)?;
-            ((sctp.src_port(), sctp.dst_port()), Content::Other)
+            let packet = sctp::Packet::of(&sctp).ok_or(NoTuple::Header(DropReason::SctpTruncated))?;
+            ((sctp.src_port(), sctp.dst_port()), Content::Sctp(packet))
         }
         _ => ((0, 0), Content::Other),
     };

@@ -20,6 +20,7 @@ pub mod entry;
 pub mod extension;
 pub mod headers;
 mod index;
+pub mod sctp;
 pub mod table;
 pub mod tcp;
 pub mod timeout;
