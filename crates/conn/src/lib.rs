@@ -1,18 +1,37 @@
 //! Connection tracking: state that the switch, the router and the balancer keep for each connection.
 //!
-//! This crate contains the protocol state of TCP ([`tcp`]). The state is a plain value of fixed size: no function
-//! allocates, locks, reads a clock or panics on any input.
+//! A [`track::Tracker`] belongs to one worker and one address family. The worker reads the headers of a burst, tracks
+//! the burst, and commits the new connections that its rules accept.
+//!
+//! ```text
+//!  headers::Packet      canonical tuple, direction, fields of the protocol
+//!       |
+//!  track::Tracker       state bits of the packet; commits new connections
+//!       |--- table::Table        entries and their index: look-up, insertion, expiry
+//!       |      |--- embryonic    the oldest embryonic entry gives way
+//!       |      '--- extension    marks and labels
+//!       |--- tcp, sctp           protocol states
+//!       '--- zone::Zones         numbers, limits and time-out policies of zones
+//! ```
+//!
+//! No function of the data path allocates, locks, reads a clock or panics on any input. Times are arguments.
 //!
 //! ```
-//! use conn::{Direction, tcp::{Connection, Segment, State, Verdict}};
-//! use packet::tcp::flags;
+//! use conn::{headers::Packet, table::Sizes, track::{Commit, CtState, Tracker}, tuple::TupleHash, zone::Zones};
+//! use packet::{ipv4::Ipv4, spec};
 //!
-//! let syn = Segment { seq: 100, flags: flags::SYN, window: 1000, ..Segment::default() };
-//! let mut connection = Connection::open(&syn, false)?;
-//! let syn_ack = Segment { seq: 500, ack: 101, flags: flags::SYN | flags::ACK, window: 1000, ..Segment::default() };
-//! assert_eq!(connection.track(Direction::Reply, &syn_ack, true), Verdict::Accepted);
-//! assert_eq!(connection.state(), State::SynReceived);
-//! # Ok::<(), conn::tcp::Invalid>(())
+//! let (mut tracker, mut zones) = (Tracker::new(Sizes::of_entries(1000), TupleHash::new()), Zones::new());
+//! let frame = spec::parse("ip_src=10.0.0.1,ip_dst=10.0.0.2,udp,src_port=1000,dst_port=53")?;
+//! let packet = Packet::of_ipv4(&Ipv4::parse(&frame[14..])?, 0).expect("the headers are complete");
+//! let mut tracked = tracker.track(&mut zones, &packet, 0);
+//! assert_eq!(tracked.state, CtState::TRACKED | CtState::NEW);
+//! tracker.commit(&mut zones, &packet, &mut tracked, &Commit::default(), 0).expect("the table has space");
+//!
+//! let frame = spec::parse("ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,src_port=53,dst_port=1000")?;
+//! let answer = Packet::of_ipv4(&Ipv4::parse(&frame[14..])?, 0).expect("the headers are complete");
+//! let tracked = tracker.track(&mut zones, &answer, 5);
+//! assert_eq!(tracked.state, CtState::TRACKED | CtState::ESTABLISHED | CtState::REPLY);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod embryonic;
@@ -24,6 +43,7 @@ pub mod sctp;
 pub mod table;
 pub mod tcp;
 pub mod timeout;
+pub mod track;
 pub mod tuple;
 pub mod zone;
 

@@ -1,0 +1,420 @@
+//! Tracker of one worker for one address family: the state bits of packets, and the commit of new connections.
+//!
+//! The state bits have the meaning and the numbers of Open vSwitch's `ct_state` (ovs-fields(7)). A packet is `new`
+//! until the other end has replied, and `established` from the reply on. [`Tracker::track`] corresponds to the action
+//! `ct` without `commit`. It changes only connections that are committed. [`Tracker::commit`] corresponds to
+//! `ct(commit)` after `ct`: it enters a new connection into the table.
+//!
+//! A connection stays embryonic (see [`crate::table`]) until its handshake is complete. A connection without a
+//! handshake, or one that was picked up in the middle, stays embryonic until the other end has replied.
+
+use std::fmt;
+use std::ops::{BitOr, BitOrAssign};
+
+use crate::Direction;
+use crate::entry::Entry;
+use crate::extension::{Extension, NoExtension};
+use crate::headers::{Content, Packet};
+use crate::table::{EntryId, Refused, Sizes, Table};
+use crate::timeout::{Timeout, Timeouts};
+use crate::tuple::{Address, Tuple, TupleHash};
+use crate::zone::Zones;
+use crate::{sctp, tcp};
+
+/// State bits of a tracked packet, as in Open vSwitch's field `ct_state`.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct CtState(pub u8);
+
+impl CtState {
+    /// The packet belongs to a connection whose other end has not replied.
+    pub const NEW: CtState = CtState(0x01);
+    /// The packet belongs to a connection whose other end has replied.
+    pub const ESTABLISHED: CtState = CtState(0x02);
+    /// The packet is an ICMP error about a packet of a connection.
+    pub const RELATED: CtState = CtState(0x04);
+    /// The packet comes from the end that did not open the connection, or is an ICMP error about a packet of the other
+    /// end.
+    pub const REPLY: CtState = CtState(0x08);
+    /// The packet belongs to no connection, and cannot open one.
+    pub const INVALID: CtState = CtState(0x10);
+    /// The packet went through the tracker.
+    pub const TRACKED: CtState = CtState(0x20);
+
+    const NAMES: [&'static str; 6] = ["new", "est", "rel", "rpl", "inv", "trk"];
+
+    /// Returns whether all the given bits are set.
+    #[must_use]
+    pub const fn has(self, bits: CtState) -> bool {
+        self.0 & bits.0 == bits.0
+    }
+}
+
+impl BitOr for CtState {
+    type Output = CtState;
+
+    fn bitor(self, other: CtState) -> CtState {
+        CtState(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for CtState {
+    fn bitor_assign(&mut self, other: CtState) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Debug for CtState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = CtState::NAMES.iter().enumerate().filter(|(bit, _)| self.0 >> bit & 1 != 0);
+        let mut names = names.map(|(_, name)| *name);
+        f.write_str(names.next().unwrap_or("0"))?;
+        names.try_for_each(|name| write!(f, "|{name}"))
+    }
+}
+
+/// Reason for which a packet is invalid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Invalid {
+    /// The segment does not belong to its TCP connection, or cannot open one.
+    Tcp(tcp::Invalid),
+    /// The packet does not belong to its SCTP association, or cannot open one.
+    Sctp(sctp::Invalid),
+    /// The packet is an ICMP error or the reply to a query, and there is no connection that it could belong to.
+    NoConnection,
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Invalid::Tcp(why) => why.fmt(f),
+            Invalid::Sctp(why) => why.fmt(f),
+            Invalid::NoConnection => f.write_str("it belongs to no connection"),
+        }
+    }
+}
+
+impl std::error::Error for Invalid {}
+
+/// Result of tracking a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tracked {
+    /// State bits of the packet.
+    pub state: CtState,
+    /// Connection of the packet. `None` if the connection is not committed.
+    pub id: Option<EntryId>,
+    /// Reason for which the packet is invalid. `None` if the packet is valid.
+    pub invalid: Option<Invalid>,
+}
+
+impl Tracked {
+    fn of(state: CtState, id: Option<EntryId>) -> Tracked {
+        Tracked { state: state | CtState::TRACKED, id, invalid: None }
+    }
+
+    fn of_invalid(why: Invalid, id: Option<EntryId>) -> Tracked {
+        Tracked { state: CtState::INVALID | CtState::TRACKED, id, invalid: Some(why) }
+    }
+}
+
+/// Options of `ct(commit)`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Commit {
+    /// Whether the packet opens a new connection if the connection of the packet was opened by the other end.
+    pub force: bool,
+    /// Value and mask of the mark. Bits outside the mask stay unchanged.
+    pub mark: Option<(u32, u32)>,
+    /// Value and mask of the label. Bits outside the mask stay unchanged.
+    pub label: Option<(u128, u128)>,
+}
+
+/// Reason for which a packet's connection is not committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotCommitted {
+    /// The packet is invalid.
+    Invalid,
+    /// The table refuses the connection.
+    Refused(Refused),
+    /// The table has no more records for marks and labels. A new connection is not entered.
+    NoExtension,
+}
+
+impl From<NoExtension> for NotCommitted {
+    fn from(_: NoExtension) -> NotCommitted {
+        NotCommitted::NoExtension
+    }
+}
+
+/// Settings of a tracker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Whether a packet from the middle of a TCP connection or an SCTP association opens it, for example after a
+    /// restart.
+    pub pick_up: bool,
+    /// Whether the sequence and acknowledgement numbers of TCP segments must be within the windows.
+    pub check_windows: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { pick_up: true, check_windows: true }
+    }
+}
+
+/// Connections of one worker, for IPv4 (`u32`) or IPv6 (`u128`).
+#[derive(Debug)]
+pub struct Tracker<A> {
+    /// Connections that are committed.
+    pub table: Table<A>,
+    /// Settings.
+    pub options: Options,
+}
+
+/// Protocol state of a new connection.
+enum Opening {
+    Tcp(tcp::Connection),
+    Sctp(sctp::Association),
+    Other,
+}
+
+impl<A: Address> Tracker<A> {
+    /// Returns a tracker without connections.
+    #[must_use]
+    pub fn new(sizes: Sizes, hash: TupleHash) -> Tracker<A> {
+        Tracker { table: Table::new(sizes, hash), options: Options::default() }
+    }
+
+    /// Tracks a packet: returns its state, and updates its connection. `now` is the time in milliseconds.
+    pub fn track(&mut self, zones: &mut Zones, packet: &Packet<A>, now: u32) -> Tracked {
+        let id = self.table.find(&packet.tuple, now);
+        self.track_found(zones, packet, id, now)
+    }
+
+    /// Tracks the packets of a burst in their order. The function writes the result for each packet to the element of
+    /// `tracked` at the same index, and ignores packets beyond the length of `tracked`. `now` is the time in
+    /// milliseconds.
+    pub fn track_burst(
+        &mut self,
+        zones: &mut Zones,
+        packets: &[Packet<A>],
+        now: u32,
+        tracked: &mut [Tracked],
+    ) {
+        const TOGETHER: usize = 32;
+        for (packets, tracked) in packets.chunks(TOGETHER).zip(tracked.chunks_mut(TOGETHER)) {
+            let mut tuples = [Tuple::default(); TOGETHER];
+            tuples.iter_mut().zip(packets).for_each(|(tuple, packet)| *tuple = packet.tuple);
+            let mut found = [None; TOGETHER];
+            self.table.find_burst(&tuples[..packets.len()], now, &mut found);
+            for ((packet, found), tracked) in packets.iter().zip(found).zip(tracked) {
+                // An earlier packet of the burst may have removed the connection.
+                let id = found.filter(|id| self.table.get(*id).is_some_and(|entry| entry.is(&packet.tuple)));
+                *tracked = self.track_found(zones, packet, id, now);
+            }
+        }
+    }
+
+    /// Commits the connection of a packet that [`Tracker::track`] has returned as `tracked`. Enters a new connection
+    /// into the table, and sets the mark and the label. Changes `tracked` to the state of the packet after the commit.
+    /// `now` is the time in milliseconds.
+    ///
+    /// # Errors
+    /// Returns the reason for which the connection is not committed. With [`NotCommitted::NoExtension`], the mark and
+    /// label of an existing connection are unchanged.
+    pub fn commit(
+        &mut self,
+        zones: &mut Zones,
+        packet: &Packet<A>,
+        tracked: &mut Tracked,
+        commit: &Commit,
+        now: u32,
+    ) -> Result<EntryId, NotCommitted> {
+        if tracked.invalid.is_some() {
+            return Err(NotCommitted::Invalid);
+        }
+        let known = tracked.id.filter(|id| self.table.get(*id).is_some_and(|entry| entry.is(&packet.tuple)));
+        let is_forced = commit.force && tracked.state.has(CtState::REPLY) && packet.content != Content::Error;
+        if let Some(id) = known.filter(|_| !is_forced) {
+            self.change_extension(id, commit)?;
+            return Ok(id);
+        }
+        let opening = self.opening(packet).map_err(|_| NotCommitted::Invalid)?;
+        if let Some(id) = known {
+            self.table.remove(zones, id);
+        }
+        let id = match self.open(zones, packet, opening, now) {
+            Ok(id) => {
+                if let Err(error) = self.change_extension(id, commit) {
+                    self.table.remove(zones, id);
+                    return Err(error.into());
+                }
+                id
+            }
+            // An earlier packet of the burst has committed the connection.
+            Err(Refused::Exists(id)) => {
+                self.change_extension(id, commit)?;
+                id
+            }
+            Err(refused) => return Err(NotCommitted::Refused(refused)),
+        };
+        *tracked = Tracked::of(CtState::NEW, Some(id));
+        Ok(id)
+    }
+
+    /// Tracks a packet whose connection was looked up.
+    #[inline]
+    fn track_found(
+        &mut self,
+        zones: &mut Zones,
+        packet: &Packet<A>,
+        id: Option<EntryId>,
+        now: u32,
+    ) -> Tracked {
+        if let Some(id) = id
+            && let Some(entry) = self.table.get_mut(id)
+        {
+            match update(entry, packet, self.options) {
+                Update::Tracked { state, timeout, is_established } => {
+                    if is_established {
+                        self.table.establish(id);
+                    }
+                    let expires = now.wrapping_add(zones.timeouts(packet.tuple.zone).get(timeout));
+                    self.table.set_expires(id, expires);
+                    return Tracked::of(state, Some(id));
+                }
+                Update::Related(state) => return Tracked::of(state, Some(id)),
+                Update::Invalid(why) => return Tracked::of_invalid(why, Some(id)),
+                Update::Replaced => self.table.remove(zones, id),
+            }
+        }
+        match self.opening(packet) {
+            Ok(_) => Tracked::of(CtState::NEW, None),
+            Err(why) => Tracked::of_invalid(why, None),
+        }
+    }
+
+    /// Returns the protocol state of the connection that a packet opens.
+    fn opening(&self, packet: &Packet<A>) -> Result<Opening, Invalid> {
+        match &packet.content {
+            Content::Tcp(segment) => {
+                let opened = tcp::Connection::open(segment, self.options.pick_up);
+                opened.map(Opening::Tcp).map_err(Invalid::Tcp)
+            }
+            Content::Sctp(sctp) => {
+                let opened = sctp::Association::open(sctp, self.options.pick_up);
+                opened.map(Opening::Sctp).map_err(Invalid::Sctp)
+            }
+            Content::Error | Content::Query { is_reply: true } => Err(Invalid::NoConnection),
+            Content::Query { is_reply: false } | Content::Udp | Content::Other => Ok(Opening::Other),
+        }
+    }
+
+    /// Enters the connection that a packet opens into the table.
+    fn open(
+        &mut self,
+        zones: &mut Zones,
+        packet: &Packet<A>,
+        opening: Opening,
+        now: u32,
+    ) -> Result<EntryId, Refused> {
+        let timeouts: &Timeouts = zones.timeouts(packet.tuple.zone);
+        let timeout = timeouts.get(match packet.content {
+            Content::Tcp(_) => Timeout::TcpSynSent,
+            Content::Sctp(_) => Timeout::SctpOpening,
+            Content::Udp => Timeout::UdpFirst,
+            Content::Query { .. } => Timeout::IcmpFirst,
+            Content::Error | Content::Other => Timeout::OtherFirst,
+        });
+        let id = self.table.insert(zones, &packet.tuple, packet.source, now, now.wrapping_add(timeout))?;
+        if let Some(entry) = self.table.get_mut(id) {
+            match opening {
+                Opening::Tcp(connection) => entry.set_tcp(connection),
+                Opening::Sctp(association) => entry.set_sctp(association),
+                Opening::Other => {}
+            }
+        }
+        Ok(id)
+    }
+
+    fn change_extension(&mut self, id: EntryId, commit: &Commit) -> Result<(), NoExtension> {
+        if commit.mark.is_none() && commit.label.is_none() {
+            return Ok(());
+        }
+        let Extension { label, mark } = self.table.extension(id);
+        let mark = commit.mark.map_or(mark, |(value, mask)| mark & !mask | value & mask);
+        let label = commit.label.map_or(label, |(value, mask)| label & !mask | value & mask);
+        self.table.set_extension(id, Extension { label, mark })
+    }
+}
+
+/// Result of a packet for the entry of its connection.
+enum Update {
+    /// The packet belongs to the connection.
+    Tracked { state: CtState, timeout: Timeout, is_established: bool },
+    /// The packet is an ICMP error about a packet of the connection.
+    Related(CtState),
+    /// The packet does not belong to the connection, which is unchanged.
+    Invalid(Invalid),
+    /// The packet opens another connection, which replaces the present one.
+    Replaced,
+}
+
+/// Updates the entry of a packet's connection.
+#[inline]
+fn update<A: Address>(entry: &mut Entry<A>, packet: &Packet<A>, options: Options) -> Update {
+    let direction = packet.source.direction(entry.originator());
+    let is_reply = direction == Direction::Reply;
+    let reply = if is_reply { CtState::REPLY } else { CtState::default() };
+    let (timeout, is_open) = match &packet.content {
+        Content::Error => return Update::Related(CtState::RELATED | reply),
+        Content::Tcp(segment) => {
+            let mut connection = entry.tcp();
+            match connection.track(direction, segment, options.check_windows) {
+                tcp::Verdict::Accepted => {}
+                tcp::Verdict::NewConnection => return Update::Replaced,
+                tcp::Verdict::Invalid(why) => return Update::Invalid(Invalid::Tcp(why)),
+            }
+            entry.set_tcp(connection);
+            entry.set_seen(is_reply);
+            let state = connection.state();
+            let is_opening = matches!(state, tcp::State::SynSent | tcp::State::SynReceived);
+            // A connection that was picked up is not established before the reply.
+            let is_picked_up = !entry.has_replied() && state == tcp::State::Established;
+            let timeout = if is_picked_up { Timeout::TcpSynSent } else { Timeout::of_tcp(state) };
+            (timeout, !is_opening && state != tcp::State::Closed)
+        }
+        Content::Sctp(sctp) => {
+            let mut association = entry.sctp();
+            match association.track(direction, sctp) {
+                sctp::Verdict::Accepted => {}
+                sctp::Verdict::NewAssociation => return Update::Replaced,
+                sctp::Verdict::Invalid(why) => return Update::Invalid(Invalid::Sctp(why)),
+            }
+            entry.set_sctp(association);
+            entry.set_seen(is_reply);
+            let timeout = match association.state() {
+                sctp::State::CookieWait | sctp::State::CookieEchoed => Timeout::SctpOpening,
+                sctp::State::Established if entry.has_replied() => Timeout::SctpEstablished,
+                sctp::State::Established => Timeout::SctpOpening,
+                sctp::State::Shutdown | sctp::State::ShutdownAck => Timeout::SctpClosing,
+                sctp::State::Closed => Timeout::SctpClosed,
+            };
+            (timeout, !matches!(timeout, Timeout::SctpOpening | Timeout::SctpClosed))
+        }
+        Content::Udp => {
+            entry.set_seen(is_reply);
+            let timeout = if entry.has_replied() { Timeout::UdpMultiple } else { Timeout::UdpSingle };
+            (timeout, true)
+        }
+        Content::Query { .. } => {
+            entry.set_seen(is_reply);
+            (if entry.has_replied() { Timeout::IcmpReply } else { Timeout::IcmpFirst }, true)
+        }
+        Content::Other => {
+            entry.set_seen(is_reply);
+            (if entry.has_replied() { Timeout::OtherMultiple } else { Timeout::OtherFirst }, true)
+        }
+    };
+    let has_replied = entry.has_replied();
+    let state = reply | if has_replied { CtState::ESTABLISHED } else { CtState::NEW };
+    Update::Tracked { state, timeout, is_established: is_open && has_replied }
+}
