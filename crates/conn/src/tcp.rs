@@ -128,7 +128,7 @@ pub enum Invalid {
     AckOfUnsent,
     /// The segment acknowledges data that lies too far in the past.
     OldAck,
-    /// The segment has data or a FIN behind the FIN of its end.
+    /// The segment has data or a FIN after the FIN of its sender.
     AfterFin,
 }
 

@@ -30,12 +30,14 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Returns the permission to name files for a client that changes single configuration objects.
+    /// Returns the access of a client that changes single configuration objects. The objects may refer only to files in
+    /// the directories of `daemon.files`.
     pub(crate) fn of(caller: &Caller) -> Access {
         Access { scope: caller.scope.unwrap_or(Scope::Read), anywhere: false }
     }
 
-    /// Returns the permission to name files for a client that applies a complete configuration file.
+    /// Returns the access of a client that applies a complete configuration file. If the client is a local root user,
+    /// the configuration may refer to files in any directory.
     pub(crate) fn of_file(caller: &Caller) -> Access {
         Access { anywhere: caller.is_local_root(), ..Access::of(caller) }
     }

@@ -30,7 +30,7 @@ pub const BLOCKING_WORK: usize = ROOT_WORK + OTHERS_WORK;
 /// Client to which a permit of a quota is attributed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Holder {
-    /// A client of the scope `root`, over either socket.
+    /// A client with the scope `root`, connected through the Unix socket or through TCP.
     Root,
     /// A local user, with the user's ID.
     User(u32),

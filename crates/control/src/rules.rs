@@ -13,13 +13,13 @@ use crate::{ApplyOptions, ChangeError, Outcome, Store};
 /// Position of a new filter rule among the rules of its filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RulePlace {
-    /// Behind all rules that have the priority of the new rule.
+    /// After all rules that have the priority of the new rule.
     Last,
     /// In front of all rules, with the highest priority of the existing rules.
     First,
     /// Directly in front of the named rule, with the priority of that rule.
     Before(RuleName),
-    /// Directly behind the named rule, with the priority of that rule.
+    /// Directly after the named rule, with the priority of that rule.
     After(RuleName),
 }
 

@@ -281,8 +281,8 @@ impl Service {
     }
 }
 
-/// Calls `alive`, which notifies the watchdog, immediately and then once per `period`. Returns
-/// after the time `limit`.
+/// Calls `alive`, which notifies the watchdog, immediately and then once per `period`. Returns when `limit` has
+/// elapsed.
 async fn feed(period: Duration, limit: Duration, alive: impl Fn()) {
     let feeding = async {
         let mut ticks = tokio::time::interval(period);

@@ -385,8 +385,8 @@ fn no_packet_is_lost_when_a_link_comes_up() {
     }
 }
 
-/// Neighbours of a deleted veth pair keep their ARP entries, whichever end was deleted or if the far end's
-/// namespace was.
+/// A veth pair that is deleted and recreated keeps its MAC addresses, so that the ARP entries of its neighbours stay
+/// valid. The test deletes the port's device, the peer and the peer's namespace.
 #[test]
 fn a_pair_that_is_made_again_keeps_its_ethernet_addresses() {
     require!("ip", "ping", "ethtool");

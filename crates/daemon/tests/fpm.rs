@@ -22,7 +22,7 @@ const PREFIXES: u64 = 100;
 /// Address to which zebra connects.
 const ADDRESS: &str = "127.0.0.1:2620";
 const ZEBRA: &str = "fpm address 127.0.0.1 port 2620\nfpm use-next-hop-groups\n";
-/// Configuration of bgpd at the router.
+/// Configuration of bgpd on the router.
 const HUB: &str = "\
 router bgp 65000
  bgp router-id 10.8.0.1
@@ -33,7 +33,7 @@ router bgp 65000
   redistribute connected
  exit-address-family
 ";
-/// Configuration of bgpd at h1. Prefixes are appended.
+/// Configuration of bgpd on h1. Prefixes are appended.
 const ONE: &str = "\
 router bgp 65001
  bgp router-id 10.8.1.2
@@ -80,7 +80,7 @@ fn until_routes(rig: &Rig, count: u64) -> serde_json::Value {
     until(rig, &format!("{count} routes by FPM"), |fpm| fpm["routes"] == count)
 }
 
-/// FRR at the router and at h1, which announces prefixes. h2 sends to these prefixes.
+/// FRR on the router and on h1, which announces prefixes. h2 sends to these prefixes.
 struct Network {
     hub: Frr,
     one: Frr,

@@ -1,6 +1,6 @@
-//! Routing daemons above a virtual router: FRR in the router's namespace, and FRR and BIRD at its neighbours.
-//! Sessions pass through the ports to the kernel, the daemons install routes into the kernel, and workers
-//! forward by these routes.
+//! Routing daemons on a virtual router: FRR in the router's namespace, and FRR and BIRD on its neighbours. Sessions
+//! pass through the ports to the kernel, the daemons install routes into the kernel, and workers forward packets
+//! according to these routes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -36,9 +36,8 @@ router bgp 65000
  exit-address-family
 ";
 
-/// Additional configuration for IPv6 with FRR at h1, which tests that kill bgpd do not use. FRR 8.4 sometimes
-/// takes the end of the initial update of one family for that of both, and drops routes of the other family
-/// for a short time.
+/// Additional configuration for IPv6 with FRR on h1, which tests that kill bgpd do not use. FRR 8.4 sometimes takes the
+/// end of the initial update of one family for that of both, and drops routes of the other family for a short time.
 const HUB_BGP6: &str = "
  neighbor fd00:8:1::2 remote-as 65001
  neighbor fd00:8:1::2 timers connect 1
@@ -62,7 +61,7 @@ router ospf
  redistribute bgp
 ";
 
-/// Configuration of bgpd at h1. Prefixes are appended.
+/// Configuration of bgpd on h1. Prefixes are appended.
 const ONE_BGP: &str = "\
 router bgp 65001
  bgp router-id 10.8.1.2
@@ -80,7 +79,7 @@ router bgp 65001
   no neighbor fd00:8:1::1 activate
 ";
 
-/// Configuration of BIRD at h1, in place of FRR. Prefixes are appended.
+/// Configuration of BIRD on h1, in place of FRR. Prefixes are appended.
 const ONE_BIRD: &str = "\
 log stderr all;
 router id 10.8.1.2;
@@ -99,7 +98,7 @@ protocol bgp hub {
 }
 ";
 
-/// Configuration of BIRD at h2, which announces 10.60.0.0/16 by OSPF.
+/// Configuration of BIRD on h2, which announces 10.60.0.0/16 by OSPF.
 const TWO: &str = "\
 log stderr all;
 router id 10.8.2.2;
@@ -160,7 +159,7 @@ impl Drop for Bird {
     }
 }
 
-/// BGP speaker at h1.
+/// BGP speaker on h1.
 enum Speaker {
     Frr(Frr),
     Bird(Bird),
@@ -175,8 +174,7 @@ struct Network {
 }
 
 impl Network {
-    /// Starts the network with this configuration of the router's bgpd, and the speaker that `one` starts at
-    /// h1.
+    /// Starts the network with this configuration of the router's bgpd, and the speaker that `one` starts on h1.
     fn start(bgp: &str, one: impl FnOnce(&Rig) -> Speaker) -> Network {
         let mut rig = Rig::routed(2);
         let mut configuration: String = rig
@@ -210,7 +208,7 @@ impl Network {
         network
     }
 
-    /// Starts a network with FRR at h1.
+    /// Starts a network with FRR on h1.
     fn with_frr() -> Network {
         Network::start(&format!("{HUB_BGP}{HUB_BGP6}"), |rig| {
             let prefixes = (0..PREFIXES).map(|number| format!("  network 10.50.{number}.0/24\n"));
@@ -219,7 +217,7 @@ impl Network {
         })
     }
 
-    /// Starts a network with BIRD at h1.
+    /// Starts a network with BIRD on h1.
     fn with_bird() -> Network {
         Network::start(HUB_BGP, |rig| {
             let mut configuration = ONE_BIRD.to_owned();

@@ -1,6 +1,6 @@
-//! Further daemons above a virtual router: FRR's OSPFv3, IS-IS, RIP, RIPng and BFD, and keepalived's VRRP,
-//! unmodified in the router's namespace and at its neighbours. The daemons' packets pass through the ports'
-//! hooks to the kernel, and workers or hooks forward by the learned routes.
+//! More routing daemons on a virtual router: FRR's OSPFv3, IS-IS, RIP, RIPng and BFD, and keepalived's VRRP. The
+//! unmodified daemons run in the router's namespace and on its neighbours. The ports' hooks pass the daemons' packets
+//! to the kernel. Workers or hooks forward packets along the learned routes.
 //!
 //! ```text
 //!   h1 fd00:51::/64 ──OSPFv3──┐            ┌──IS-IS (point to point), BFD── h2 10.53.0.0/24
@@ -22,7 +22,7 @@ use testbed::{Namespace, Process, eventually, require};
 /// Maximum time for adjacencies, whose timers are seconds, on a loaded machine.
 const SESSION: Duration = Duration::from_secs(60);
 
-/// Configuration of ospf6d at the router and at h1. `DEVICE` and `ID` are replaced.
+/// Configuration of ospf6d on the router and on h1. `DEVICE` and `ID` are replaced.
 const OSPF6: &str = "\
 interface DEVICE
  ipv6 ospf6 area 0

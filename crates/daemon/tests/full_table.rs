@@ -1,6 +1,6 @@
-//! The real routing table, injected by exabgp into FRR above a router. All routes arrive at the workers, and
-//! a part of them is withdrawn and announced again while packets use the others. At the end the tables match
-//! the kernel's. `TRIVIUM_PREFIXES` sets the number of prefixes (`all` for every prefix).
+//! The real routing table, injected by exabgp into FRR on a router. All routes arrive at the workers, and a part of
+//! them is withdrawn and announced again while packets use the others. At the end the tables match the kernel's.
+//! `TRIVIUM_PREFIXES` sets the number of prefixes (`all` for every prefix).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -32,7 +32,7 @@ router bgp 65000
  exit-address-family
 ";
 
-/// exabgp at h1, which reads its commands from a pipe.
+/// exabgp on h1, which reads its commands from a pipe.
 struct Injector {
     pipe: PathBuf,
     process: Process,

@@ -1,6 +1,6 @@
-//! Features of `docs/switch-matrix.md` with real packets. The stock `ovs-ofctl` adds the rules of each case
-//! to the real binary, frames enter by its ports, and each frame that leaves is compared octet for octet. The
-//! cases are [`testbed::packet_cases`], which `openflow/tests/matrix.rs` uses, too.
+//! Features of `docs/switch-matrix.md` with real packets. The stock `ovs-ofctl` adds the rules of each case to the real
+//! binary, frames enter through its ports, and each frame that leaves is compared octet for octet. The cases are
+//! [`testbed::packet_cases`], which `openflow/tests/matrix.rs` uses, too.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

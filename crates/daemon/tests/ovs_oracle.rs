@@ -1,6 +1,6 @@
-//! Open vSwitch as reference: a real `ovs-vswitchd` and the daemon receive equal rules by `ovs-ofctl` and
-//! equal frames, valid and malformed ones. The frames that leave by each port are compared octet for octet.
-//! [`differences`] names each permitted difference, and any other difference fails the test.
+//! Open vSwitch as reference: a real `ovs-vswitchd` and the daemon receive equal rules by `ovs-ofctl` and equal frames,
+//! valid and malformed ones. The frames that leave through each port are compared octet for octet. [`differences`]
+//! names each permitted difference, and any other difference fails the test.
 //!
 //! ```text
 //!                    ┌ OVS: datapath in user space, devices that are streams ┐

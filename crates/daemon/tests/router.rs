@@ -1,5 +1,5 @@
-//! Virtual routers on the real binary between real hosts in different networks. Workers forward by the
-//! kernel's routes, and the kernel handles everything else.
+//! Virtual routers on the real binary between real hosts in different networks. Workers forward packets according to
+//! the kernel's routes, and the kernel handles everything else.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -426,7 +426,7 @@ fn explain_follows_a_packet_through_the_router() {
     .unwrap();
 }
 
-/// Returns the frame behind a priority tag (IEEE 802.1Q), which counts as no tag.
+/// Returns the frame with a priority tag (IEEE 802.1Q), which counts as no tag.
 fn priority(frame: &[u8]) -> Vec<u8> {
     [&frame[..12], &[0x81, 0, 0xa0, 0], &frame[12..]].concat()
 }

@@ -424,7 +424,7 @@ fn mac_of_hub(rig: &Rig, device: &str) -> String {
     shown.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).unwrap().to_owned()
 }
 
-/// Routes by the device are removed at once, other routes are not affected, and all are restored later.
+/// Routes through the device are removed at once, other routes are not affected, and all are restored later.
 #[test]
 fn a_next_hops_device_goes_and_comes() {
     require!("ip", "ping", "ethtool");

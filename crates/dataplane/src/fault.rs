@@ -7,7 +7,7 @@
 //! - `slow-path-hang`: the thread of the slow path does not end while the file `TRIVIUM_FAULT_FILE` exists.
 //! - `hand-over`: a successor process fails at steps of the hand-over. Each line of the file `TRIVIUM_FAULT_FILE` names
 //!   a step and a kind of failure: `STEP kill`, `STEP refuse` or `STEP hang`. A successor that hangs creates a file
-//!   beside `TRIVIUM_FAULT_FILE`, with the extension `STEP`, and goes on when `TRIVIUM_FAULT_FILE` no longer exists.
+//!   beside `TRIVIUM_FAULT_FILE`, with the extension `STEP`, and continues when `TRIVIUM_FAULT_FILE` no longer exists.
 
 use port::Queue;
 

@@ -37,9 +37,8 @@ const DOUBT: u32 = 5;
 /// Maximum rate, in frames per second, at which a hook sends frames of offloaded flows to the worker only to keep their
 /// order. Above this rate, frames are dropped for a moment so that the flows can move to the hook.
 const MANY: u32 = 50_000;
-/// Time in nanoseconds after which the permission of hooks to forward by offloaded flows expires.
-/// The daemon renews the permission before it expires. Idle megaflows stay cached for the same
-/// time.
+/// Time in nanoseconds after which the permission of hooks to forward packets according to offloaded flows expires. The
+/// daemon renews the permission before it expires. Idle megaflows stay cached for the same time.
 const LEASE_NS: u64 = 10_000_000_000;
 /// Maximum time for which a hook drops the frames that it would send to the worker only to keep their order. In this
 /// time the worker can finish the earlier frames.
@@ -81,7 +80,7 @@ pub enum Occasion {
 enum Kind {
     /// A stage that forwards to learned MAC addresses.
     Stations(BridgePort),
-    /// A stage that forwards by frequently used OpenFlow flows. The stage also forwards to the
+    /// A stage that forwards packets according to frequently used OpenFlow flows. The stage also forwards to the
     /// learned MAC addresses that flows with the action `NORMAL` use.
     Flows(FlowPort, Option<BridgePort>),
 }

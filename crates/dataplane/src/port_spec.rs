@@ -34,7 +34,7 @@ impl PortSpec {
     }
 
     /// Returns whether the kernel also transmits packets on the port's device. This is the case on a router interface,
-    /// and on a port whose hook forwards by the kernel's routes.
+    /// and on a port whose hook forwards packets according to the kernel's routes.
     pub fn speaks(&self) -> bool {
         let routing = self.port.kind.xdp().is_some_and(|options| options.routing.is_some());
         !self.bridged && (self.routed || routing)

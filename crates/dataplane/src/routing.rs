@@ -1,5 +1,6 @@
-//! Forwarding by the kernel's routes in ports' hooks (XDP programs). Once a second, the routing stage of each hook is
-//! updated with the device's address, the kernel's addresses, and the devices to which frames can be redirected.
+//! Forwarding according to the kernel's routes in ports' hooks (XDP programs). Once a second, the routing stage of each
+//! hook is updated with the device's address, the kernel's addresses, and the devices to which frames can be
+//! redirected.
 //!
 //! Without the routing stage, forwarding is only slower: if the stage cannot be installed, the failure is logged and
 //! the kernel's network stack forwards. This module keeps only the times of its next updates and the failures that it
@@ -21,7 +22,7 @@ use super::devices::LISTING_SHARE;
 use super::open::PortSpec;
 use super::ports::{Ports, Running};
 
-/// Returns whether the configuration enables forwarding by the kernel's routes in a port's hook.
+/// Returns whether the configuration enables forwarding according to the kernel's routes in a port's hook.
 pub fn is_wanted(wanted: &PortSpec) -> bool {
     let routing = wanted.port.kind.xdp().and_then(|options| options.routing);
     routing == Some(Routing::Kernel) && !wanted.bridged && wanted.port.admin
@@ -34,8 +35,8 @@ struct Place {
     locals: LocalAddresses,
 }
 
-/// Updates of the hooks that forward by the kernel's routes: the times of the next updates, and the failures
-/// that have been logged.
+/// Updates of the hooks that forward packets according to the kernel's routes: the times of the next updates, and the
+/// failures that have been logged.
 #[derive(Default)]
 pub struct KernelRouting {
     /// Earliest time at which the devices of a namespace are read again, by the path of the namespace's file.
@@ -47,11 +48,10 @@ pub struct KernelRouting {
 }
 
 impl KernelRouting {
-    /// Installs or updates the routing stage in the hooks of ports that enable forwarding by the
-    /// kernel's routes. Removes the stage from other hooks. The data plane is locked during an
-    /// update, and the owner of a namespace decides how many devices it has. The updates in one
-    /// namespace may therefore take at most a tenth of the time. If `now` is true, all namespaces
-    /// are updated. This is necessary after a configuration change.
+    /// Installs or updates the routing stage in the hooks of ports that enable forwarding according to the kernel's
+    /// routes. Removes the stage from other hooks. The data plane is locked during an update, and the owner of a
+    /// namespace decides how many devices it has. The updates in one namespace may therefore take at most a tenth of
+    /// the time. If `now` is true, all namespaces are updated. This is necessary after a configuration change.
     pub fn ensure(&mut self, ports: &mut Ports, now: bool) {
         self.ports.retain(|name| ports.contains_key(name));
         let begin = Instant::now();
@@ -207,7 +207,7 @@ pub fn bypassed() -> Vec<String> {
     netfilter::chains().unwrap_or_default()
 }
 
-/// Counts of the packets that hooks have forwarded by the kernel's routes, for one port.
+/// Counts of the packets that hooks have forwarded according to the kernel's routes, for one port.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Forwarded {
     /// Packets and bytes that the port received and its hook forwarded.

@@ -67,7 +67,7 @@ pub struct RunningState {
     pub flows: Flows,
     /// Forwarding of bridged frames in the ports' hooks (XDP programs), without the workers.
     pub hook_offload: HookOffload,
-    /// Forwarding by the kernel's routes in the ports' hooks.
+    /// Forwarding according to the kernel's routes in the ports' hooks.
     pub kernel_routing: KernelRouting,
     /// Detected MAC address moves between the ports of each bridge.
     pub moves: Moves,
@@ -440,7 +440,7 @@ impl RunningState {
         hook_offload.follow_routers(engine, ports, false);
     }
 
-    /// Updates the hooks that forward by the kernel's routes. This function is called once a second.
+    /// Updates the hooks that forward packets according to the kernel's routes. This function is called once a second.
     pub fn look_at_kernel_routing(&mut self) {
         self.kernel_routing.ensure(&mut self.ports, false);
     }

@@ -193,7 +193,7 @@ pub struct PortTotals {
     pub rx_packets: u64,
     /// Number of bytes received on the port.
     pub rx_bytes: u64,
-    /// Number of packets transmitted by the port, without packets that the queue or the kernel refused.
+    /// Number of packets transmitted through the port, without packets that the queue or the kernel refused.
     pub tx_packets: u64,
     /// Number of bytes of the packets that were put into the port's transmit queue, including refused packets.
     pub tx_bytes: u64,

@@ -298,9 +298,9 @@ impl FlowTables {
         self.ask(Asked::Barrier(Box::new(done)));
     }
 
-    /// Queues a controller's packet-out. The slow path processes the packet by the actions of the packet-out or by the
-    /// flow tables. The packet-outs of one OpenFlow session keep their order, and the slow path serves the sessions in
-    /// turn.
+    /// Queues a controller's packet-out. The slow path processes the packet according to the actions of the packet-out
+    /// or the flow tables. The packet-outs of one OpenFlow session keep their order, and the slow path serves the
+    /// sessions in turn.
     ///
     /// The queue has no limit. `reservation` is the part of the session's packet-out budget that is reserved for
     /// the packet. The reservation is dropped when the slow path has processed the packet, or when the bridge is

@@ -37,7 +37,7 @@ pub enum Work {
         /// Whether the ingress stage of the port has already processed the packet.
         seen: bool,
     },
-    /// A barrier in the ring. The receiving worker does not process the entries behind the barrier until another worker
+    /// A barrier in the ring. The receiving worker does not process the entries after the barrier until another worker
     /// has reached the position in [`Wait`].
     Wait(Wait),
 }
@@ -51,11 +51,11 @@ pub struct Output {
     pub out: PortId,
 }
 
-/// A position that a worker must reach before the entries behind a [`Work::Wait`] are processed. The position consists
+/// A position that a worker must reach before the entries after a [`Work::Wait`] are processed. The position consists
 /// of a count of ring entries (`ring`) and a count of bursts (`own`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Worker that must reach the position before the entries behind the wait entry are processed.
+    /// Worker that must reach the position before the entries after the wait entry are processed.
     pub worker: WorkerId,
     /// Sender of the work ring whose entries the field `ring` counts. The receiver of this work
     /// ring is `worker`.

@@ -12,7 +12,7 @@ use switch::flow::{DecidedPacket, PacketOut};
 
 /// A packet-out that waits for the slow path.
 pub(crate) enum Outgoing {
-    /// A packet-out that the slow path has yet to process by the actions of the packet-out or by the rules.
+    /// A packet-out that the slow path has yet to process according to the actions of the packet-out or the rules.
     Asked(Box<PacketOut>),
     /// A packet-out whose resulting operations were already determined when its OpenFlow bundle was applied.
     Decided(Box<DecidedPacket>),

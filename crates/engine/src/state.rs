@@ -25,11 +25,11 @@ pub enum Function {
     OpenFlow(Arc<FlowBridge>),
     /// The port is an interface of a router. The second field is the index of the interface in the router.
     Router(Arc<Router>, u16),
-    /// The port is one end of a cross-connect, which connects two ports. Received packets are transmitted by the given
-    /// port without being parsed.
+    /// The port is one end of a cross-connect, which connects two ports. Received packets are transmitted through the
+    /// given port without being parsed.
     CrossConnect(PortId),
     /// The port is one end of a cross-connect that adds VLAN tags. Received packets get the given tags and are
-    /// transmitted by the given port.
+    /// transmitted through the given port.
     TaggedCrossConnect(PortId, VlanTags),
 }
 
@@ -98,8 +98,8 @@ impl PortView {
             })
     }
 
-    /// Returns whether packets may be transmitted by the port. This is the case if the port is up
-    /// or its carrier flag is set.
+    /// Returns whether packets may be transmitted through the port. This is the case if the port is up or its carrier
+    /// flag is set.
     #[inline]
     #[must_use]
     pub fn transmits(&self) -> bool {

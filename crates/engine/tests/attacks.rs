@@ -33,8 +33,8 @@ const FRIEND: u32 = 0x0a00_0001;
 const FRIENDS_PORT: u16 = 12_345;
 const SERVICE: u16 = 80;
 
-/// Creates a switch with an access list by destination port, source address and source port, in this order.
-/// Accepted packets leave by the last port.
+/// Creates a switch with an access list by destination port, source address and source port, in this order. Accepted
+/// packets leave through the last port.
 fn access_list() -> Switch {
     let mut switch = Switch::new(4);
     let ip = Match::ANY.with(Field::EthType, 0x0800);

@@ -104,7 +104,7 @@ fn vlans_separate_and_tags_change() {
     rig.assert_accounted();
 }
 
-/// A priority tag names no VLAN, and the tag behind it is payload, as in Linux's bridge (`__allowed_ingress` and
+/// A priority tag names no VLAN, and the tag after it is payload, as in Linux's bridge (`__allowed_ingress` and
 /// `br_handle_vlan` in `net/bridge/br_vlan.c`). The frame belongs to the VLAN of untagged frames only.
 #[test]
 fn a_tag_behind_a_priority_tag_is_payload() {

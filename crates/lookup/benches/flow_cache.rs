@@ -26,8 +26,8 @@ fn be(bits: u64) -> u64 {
     bits.to_be()
 }
 
-/// Returns one of 32 masks: the receiving port, the EtherType, and the fields of a route, an access list or a
-/// bridge.
+/// Returns the mask with this number, one of 32. Each mask covers the receiving port, the EtherType, and the fields
+/// that a route, an access list or a bridge matches.
 fn mask(number: u64) -> Key {
     let (in_port, eth_type, proto) = (be(0xffff_0000_0000_0000), be(0x0000_0000_ffff_0000), be(0xff00));
     let address = |bits: u64| be(u64::MAX << (64 - bits));

@@ -39,7 +39,7 @@ pub struct BridgeSettings {
     /// listeners.
     pub snooping: bool,
     /// Whether the hook (XDP program) forwards unicast frames to addresses in the MAC table between kernel devices. On
-    /// a bridge with `openflow`, the hook forwards by the most used megaflows instead.
+    /// a bridge with `openflow`, the hook forwards packets according to the most used megaflows instead.
     pub hook: bool,
     /// OpenFlow settings. If present, OpenFlow flow entries forward the packets of the bridge, and the learning bridge
     /// executes their `NORMAL` action.
@@ -262,8 +262,8 @@ pub enum FailMode {
     /// the action `NORMAL`.
     #[default]
     Standalone,
-    /// The bridge continues to forward by the flow entries that it already has. Packets that match no entry are
-    /// dropped.
+    /// The bridge continues to forward packets according to the flow entries that it already has. Packets that match no
+    /// entry are dropped.
     Secure,
 }
 

@@ -217,14 +217,14 @@ impl CookieMode {
 /// Match conditions of a rule. A packet must meet all conditions.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct FilterMatch {
-    /// Protocol families, one of which the frame must carry behind up to 16 VLAN tags.
+    /// Protocol families. The frame must have one of these families, after up to 16 VLAN tags.
     #[serde(rename = "family", skip_serializing_if = "Vec::is_empty")]
     pub families: Vec<Family>,
     /// Fragment states, one of which the packet must have.
     #[serde(rename = "fragment", skip_serializing_if = "Vec::is_empty")]
     pub fragments: Vec<FragmentState>,
-    /// IP protocols, one of which the packet must have. For IPv6, the protocol is that of the header behind
-    /// the extension headers.
+    /// IP protocols, one of which the packet must have. For IPv6, the protocol is that of the header after the
+    /// extension headers.
     #[serde(rename = "protocol", skip_serializing_if = "Vec::is_empty")]
     pub protocols: Vec<Protocol>,
     /// Prefixes, one of which must contain the source address.

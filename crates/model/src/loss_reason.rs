@@ -20,8 +20,8 @@ impl LossReason {
         LossReason { name: reason.name(), explain: reason.explain() }
     }
 
-    /// The hook of a bridge could not send a frame to the device behind which the frame's destination MAC address was
-    /// learned.
+    /// The hook of a bridge dropped a frame, because the frame's output device no longer existed or the frame buffer
+    /// had no space for a VLAN tag.
     pub const DEVICE_GONE: LossReason = LossReason {
         name: "hook-device-gone",
         explain: "The hook knew the frame's station, whose device went a moment ago, or the frame had no place for a tag; see `trivium doctor` if it goes on.",

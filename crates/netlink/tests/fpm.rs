@@ -386,8 +386,8 @@ fn an_address_that_is_taken_is_named_and_waited_for() {
     .unwrap();
 }
 
-/// Measures a million routes and a hundred thousand changes, in tables as used by workers. With
-/// `--nocapture`, prints the durations.
+/// Measures how long it takes to load a million routes, and to apply a hundred thousand changes, in tables of the kind
+/// that workers use. Prints the durations with `--nocapture`.
 #[test]
 #[ignore = "takes memory and time, and wants an idle machine: `cargo test --release -p netlink --test fpm -- --ignored --nocapture`"]
 fn a_full_table_is_there_in_seconds() {

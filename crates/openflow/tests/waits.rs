@@ -132,8 +132,8 @@ async fn echo_requests_are_answered_while_a_barrier_waits() {
     controllers.shutdown().await;
 }
 
-/// Requests that read or change the bridge wait on other threads while its tables are locked. The event loop of
-/// two threads goes on serving other sessions.
+/// Requests that read or change the bridge wait on other threads while its tables are locked. The event loop of two
+/// threads continues to serve other sessions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_are_served_while_requests_of_others_wait_for_the_tables() {
     let (bridge, controllers, at) = listening().await;

@@ -1,9 +1,9 @@
-//! Sessions of OpenFlow controllers with all bridges that forward by OpenFlow rules. The sessions are updated when
-//! bridges are added, changed or removed.
+//! OpenFlow sessions between controllers and all bridges that forward according to OpenFlow rules. The sessions are
+//! updated when bridges are added, changed or removed.
 //!
-//! Each bridge listens at the Unix socket `BRIDGE.mgmt` in the directory of the API socket, as `ovs-ofctl` expects, and
-//! connects to the controllers of its configuration. Clients of the socket `BRIDGE.snoop` receive a copy of the
-//! sessions' messages (`ovs-ofctl snoop`).
+//! Each bridge listens on the Unix socket `BRIDGE.mgmt` in the directory of the API socket, as `ovs-ofctl` expects, and
+//! connects to its configured controllers. Clients of the socket `BRIDGE.snoop` receive a copy of all session messages
+//! (`ovs-ofctl snoop`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -250,7 +250,7 @@ impl FrameMemory {
         self.frame_size
     }
 
-    /// Returns the number of bytes in a frame behind the headroom ([`HEADROOM`]).
+    /// Returns the number of bytes in a frame after the headroom ([`HEADROOM`]).
     #[must_use]
     pub fn data_room(&self) -> u32 {
         self.frame_size() - u32::from(HEADROOM)

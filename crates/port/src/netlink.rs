@@ -126,7 +126,7 @@ impl Request {
     }
 }
 
-/// A message of the kernel's answer, with its type and the payload behind the message header.
+/// A message of the kernel's answer, with its type and the payload after the message header.
 pub(crate) struct Message {
     pub(crate) kind: u16,
     pub(crate) payload: Vec<u8>,

@@ -514,8 +514,8 @@ impl Packet {
         true
     }
 
-    /// Makes a packet of one frame empty. The packet data starts behind the default headroom again, so that the
-    /// frame can be filled with another packet.
+    /// Makes a packet of one frame empty. The packet data starts after the default headroom again, so that the frame
+    /// can be filled with another packet.
     pub fn reset(&mut self) {
         self.offset = HEADROOM;
         self.len = 0;

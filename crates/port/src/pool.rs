@@ -243,8 +243,8 @@ impl FramePool {
         &self.depot
     }
 
-    /// Takes a free frame out of the pool, for a kernel ring. The frame comes back to a pool by
-    /// [`Self::put_raw`] or as part of a packet. Returns `None` if no frame is free.
+    /// Takes a free frame out of the pool, for a kernel ring. The frame returns to a pool through [`Self::put_raw`] or
+    /// as part of a packet. Returns `None` if no frame is free.
     #[inline]
     pub(crate) fn take_raw(&mut self) -> Option<u32> {
         if self.free.is_empty() {

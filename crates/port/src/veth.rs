@@ -1,12 +1,12 @@
-//! Ports for containers and network namespaces. A port is a veth pair. The near end belongs to Trivium. The far end is
-//! in the namespace of the container and has the configured name.
+//! Ports for containers and network namespaces. A port is a veth pair. The near end belongs to Trivium. The peer is in
+//! the namespace of the container and has the configured name.
 //!
 //! Offload features of both ends are set in such a way that the AF_XDP socket receives complete frames:
 //!
-//! - Far end: checksumming and segmentation by the device are disabled, because AF_XDP reception delivers no
-//!   checksum state. Segmentation by the network stack stays enabled, because it is done before the device
-//!   gets the frame. VLAN tags stay in the frame. GRO is enabled, because it makes NAPI run on the far end.
-//!   NAPI aggregates TCP segments and makes XDP redirects to the far end possible.
+//! - Peer: checksumming and segmentation by the device are disabled, because AF_XDP reception delivers no checksum
+//!   state. Segmentation by the network stack stays enabled, because it is done before the device gets the frame. VLAN
+//!   tags stay in the frame. GRO is enabled, because it makes NAPI run on the peer. NAPI aggregates TCP segments and
+//!   makes XDP redirects to the peer possible.
 //! - Near end: TCP segmentation by the device is disabled, so that frames of the AF_XDP socket and frames
 //!   that the XDP hook redirects stay in order. IPv6 and ARP of the kernel are disabled and the device has no
 //!   addresses, so that the kernel never transmits on a bridged port. Ports on which the kernel routes are an
@@ -28,8 +28,8 @@ use crate::netns::{self, Netns, NetnsError};
 
 const VETH_INFO_PEER: u16 = 1;
 
-/// Offload features of the far end with their settings. Offloads that would leave checksums, segmentation or
-/// VLAN tags outside the frame are disabled, and GRO is enabled.
+/// Offload features of the peer with their settings. Offloads that would leave checksums, segmentation or VLAN tags
+/// outside the frame are disabled, and GRO is enabled.
 const FAR_OFFLOADS: [(&str, bool); 14] = [
     ("tx-checksum-ip-generic", false),
     ("tx-checksum-ipv4", false),
@@ -48,9 +48,9 @@ const FAR_OFFLOADS: [(&str, bool); 14] = [
 ];
 
 /// Offload features of the near end with their settings. VLAN tags stay in the frame in both directions. TCP
-/// segmentation is disabled, because the kernel passes frames of AF_XDP sockets to the NAPI of the far end only
-/// without it (`veth_skb_is_eligible_for_gro`). Otherwise these frames take the backlog of a CPU, where frames that
-/// the XDP hook redirects to the far end can overtake them.
+/// segmentation is disabled, because the kernel passes frames of AF_XDP sockets to the NAPI of the peer only without it
+/// (`veth_skb_is_eligible_for_gro`). Otherwise these frames take the backlog of a CPU, where frames that the XDP hook
+/// redirects to the peer can overtake them.
 const NEAR_OFFLOADS: [(&str, bool); 9] = [
     ("tx-tcp-segmentation", false),
     ("tx-tcp-ecn-segmentation", false),
@@ -68,7 +68,7 @@ const NEAR_OFFLOADS: [(&str, bool); 9] = [
 pub struct EndAddresses {
     /// MAC address of the near end.
     pub near: Option<MacAddr>,
-    /// MAC address of the far end.
+    /// MAC address of the peer.
     pub far: Option<MacAddr>,
 }
 
@@ -77,17 +77,17 @@ pub struct EndAddresses {
 pub struct VethConfig {
     /// Name of the near end, which is in the namespace of the calling thread.
     pub name: String,
-    /// Namespace of the far end. `None` for the namespace of the calling thread.
+    /// Namespace of the peer. `None` for the namespace of the calling thread.
     pub netns: Option<Netns>,
-    /// Name of the far end in its namespace.
+    /// Name of the peer in its namespace.
     pub far_name: String,
-    /// IP addresses of the far end with their prefix lengths.
+    /// IP addresses of the peer with their prefix lengths.
     pub addresses: Vec<InterfaceAddress>,
     /// MTU of both ends in bytes, at most 65535.
     pub mtu: u32,
-    /// MTU of the far end in bytes, at most the MTU of the near end. `None` if both ends have equal MTUs.
+    /// MTU of the peer in bytes, at most the MTU of the near end. `None` if both ends have equal MTUs.
     pub far_mtu: Option<u32>,
-    /// MAC address of the far end. With `None`, `first` determines the address.
+    /// MAC address of the peer. With `None`, `first` determines the address.
     pub mac: Option<MacAddr>,
     /// MAC addresses for the two ends when a pair is created and [`VethConfig::mac`] is `None`, for example
     /// the addresses of a deleted pair. The kernel chooses the addresses that are not given.
@@ -133,17 +133,17 @@ pub enum VethError {
         /// Name of the device.
         name: String,
     },
-    /// The pair exists and belongs to Trivium, but its far end is not in the configured namespace.
+    /// The pair exists and belongs to Trivium, but its peer is not in the configured namespace.
     #[error(
         "veth port {name}: the pair exists, but its far end {far_name} is not in its namespace; remove it with `ip link del {name}`"
     )]
     Elsewhere {
         /// Name of the near end.
         name: String,
-        /// Name of the far end.
+        /// Name of the peer.
         far_name: String,
     },
-    /// The namespace of the far end could not be entered.
+    /// The namespace of the peer could not be entered.
     #[error("veth port {name}: {source}")]
     Netns {
         /// Name of the near end.
@@ -171,7 +171,7 @@ const UNFINISHED: u32 = u32::from_be_bytes(*b"triv");
 pub struct Veth {
     /// State of the near end.
     pub near: LinkInfo,
-    /// State of the far end, in its namespace.
+    /// State of the peer, in its namespace.
     pub far: LinkInfo,
     /// Whether the pair existed before and was adopted (true) or was created (false).
     pub adopted: bool,
@@ -228,10 +228,10 @@ pub fn remove(name: &str) -> Result<(), VethError> {
     }
 }
 
-/// Removes addresses from the far end. The call succeeds if the far end does not have some of the addresses.
+/// Removes addresses from the peer. The call succeeds if the peer does not have some of the addresses.
 ///
 /// # Errors
-/// [`VethError`] if the far end does not exist, or if the kernel refuses the removal of an address.
+/// [`VethError`] if the peer does not exist, or if the kernel refuses the removal of an address.
 pub fn remove_addresses(config: &VethConfig, addresses: &[InterfaceAddress]) -> Result<(), VethError> {
     config.in_far(|| {
         let far = link::find(&config.far_name)?;
@@ -250,8 +250,8 @@ impl VethConfig {
             .map_err(|source| self.link_error(source))
     }
 
-    /// Creates both ends with one request to the kernel. The far end is created in its namespace with its final name.
-    /// Therefore the far end never appears in another namespace.
+    /// Creates both ends with one request to the kernel. The peer is created in its namespace with its final name.
+    /// Therefore the peer never appears in another namespace.
     fn create(&self) -> Result<(), VethError> {
         let file = match &self.netns {
             None => None,

@@ -133,7 +133,8 @@ impl PathMirror {
         group.is_some() || !matches!(entry, PathEntry::Group(_))
     }
 
-    /// Returns whether the mirror has a free next-hop group for a further path.
+    /// Returns whether the mirror has a free next-hop group, so that one more path with several next hops can be
+    /// written.
     pub fn has_room(&mut self, readers: &Readers) -> bool {
         if let Some(group) = take(&mut self.free, &mut self.leaving, readers) {
             self.free.push(group);

@@ -13,7 +13,7 @@
 //! - a BGP session is identified by its addresses and ports;
 //! - a neighbour of a routing protocol is identified by its address, its interface and a hop count that
 //!   proves that no router forwarded the packet (RFC 5082);
-//! - the far end of multihop BFD (RFC 5883) is identified by its address alone.
+//! - a peer of multihop BFD (RFC 5883) is identified by its address alone.
 //!
 //! These three kinds of peers have separate classes. Packets that are easy to forge therefore take no tokens
 //! from the other kinds.
@@ -31,17 +31,18 @@ use crate::adjacency::{Acquaintance, AdjacencyView};
 use crate::punt::Punt;
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// Number of slots, in each class, for the shares of interfaces. An equal number of slots holds the shares of sources.
-/// The interface number or the hash of the source, modulo the number of slots, selects the slot.
+/// Number of interface slots in each class, and also the number of source slots. Each slot limits an interface or a
+/// source to its share of the class's rate. The slot is selected by the interface number, or the hash of the source,
+/// modulo this number.
 const SHARES: usize = 256;
-/// Divisor of a class's rate. The quotient is the share of one interface.
+/// Divisor that yields the share of one interface from the rate of a class that is not in [`KNOWN`].
 const OF_INTERFACE: u64 = 8;
-/// Divisor of a class's rate. The quotient is the share of one source.
+/// Divisor that yields the share of one source from the rate of a class that is not in [`KNOWN`].
 const OF_SOURCE: u64 = 32;
-/// Divisor of the rate of a class in [`KNOWN`]. The quotient is the share of one interface, which is large because
-/// known senders are few.
+/// Divisor that yields the share of one interface from the rate of a class in [`KNOWN`]. The divisor is small, because
+/// there are few known senders.
 const OF_KNOWN_INTERFACE: u64 = 2;
-/// Divisor of the rate of a class in [`KNOWN`]. The quotient is the share of one source.
+/// Divisor that yields the share of one source from the rate of a class in [`KNOWN`].
 const OF_KNOWN_SOURCE: u64 = 8;
 /// Classes of known peers and known neighbours.
 const KNOWN: [PuntClass; 4] =

@@ -107,8 +107,8 @@ impl FdbEntry {
     }
 }
 
-/// An offload (for example in XDP) that forwards by a copy of the MAC table. The bridge notifies the offload
-/// immediately of entries that changed or were removed. The offload reads new entries from the table itself.
+/// An offload (for example in XDP) that forwards packets according to a copy of the MAC table. The bridge notifies the
+/// offload immediately of entries that changed or were removed. The offload reads new entries from the table itself.
 pub trait OffloadInvalidator: Send + Sync + fmt::Debug {
     /// Removes the entry with this key ([`FdbEntry::key`]) from the offload's copy. Workers also call this function.
     /// An implementation must therefore not lock, allocate or make system calls.

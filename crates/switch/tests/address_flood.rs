@@ -1,5 +1,5 @@
-//! A flood of source addresses: memory stays bounded, and known hosts stay reachable. A test binary of its
-//! own, because it measures the memory of the process.
+//! Tests a flood of source addresses: memory stays bounded, and known hosts stay reachable. The test has its own
+//! binary, because it measures the memory of the process.
 
 mod lab;
 
@@ -55,8 +55,8 @@ fn a_flood_of_addresses_is_bounded_and_hurts_no_known_host() {
     assert_eq!(bridge.ports(&udp(1, 8, 7), now), [3]);
 }
 
-/// A port that fills the table and keeps its entries young displaces only its own entries. A station that
-/// first sends in the middle of the flood is learned and kept.
+/// A port fills the table and refreshes its entries continuously. New addresses on this port displace only entries of
+/// this port. A host that first sends during the flood is learned and stays in the table.
 #[test]
 fn a_station_that_comes_late_is_learned_in_a_table_that_another_port_has_filled() {
     const LIMIT: u32 = 4096;

@@ -1,6 +1,6 @@
-//! Comparison of the bridge with a naive one, with random topologies, frames, pauses and changes. Every
-//! output, tag, drop reason and table entry must agree. Every frame is first explained (a dry run), which
-//! must predict the outcome and change nothing.
+//! Compares the bridge with a naive bridge, with random topologies, frames, pauses and changes. Every output, tag, drop
+//! reason and table entry must agree. Every frame is first explained (a dry run). The explanation must predict the
+//! outcome and change no state.
 
 mod lab;
 
@@ -17,8 +17,7 @@ use switch::{
 };
 
 const PORTS: u16 = 6;
-/// Limit of a table that is filled with more stations than a worker caches, so that its buckets are
-/// prefetched.
+/// Table limit for tests with more stations than a worker caches. Workers then prefetch the table's buckets.
 const LARGE: u32 = 10_000;
 const CROWD: u16 = 1100;
 
@@ -111,7 +110,8 @@ fn config() -> impl Strategy<Value = BridgeConfig> {
         })
 }
 
-/// Returns the group of a number: even numbers are IPv4, odd numbers IPv6, and the last ones always flood.
+/// Returns the multicast group with this number. Even numbers are IPv4 groups, and odd numbers are IPv6 groups. The
+/// bridge always floods the groups with the highest numbers.
 fn group(number: u8) -> IpAddr {
     match number {
         0 | 2 => [239, 1, 1, number].into(),
@@ -173,7 +173,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The bridge and the oracle, stepped together.
+/// The bridge and the oracle, which receive the same operations.
 struct Pair {
     real: Driven,
     oracle: Oracle,

@@ -64,7 +64,7 @@ fn rules_that_are_too_many_go_when_a_limit_says_so() {
     assert_eq!(pipeline.take_events().len(), 6);
 }
 
-/// A change that finds no room is refused without a walk over the rules of the full table.
+/// A rule that is added to a full table without evictable rules is refused without a scan of the table.
 #[test]
 fn a_full_table_without_victims_costs_no_walk() {
     let mut pipeline = Pipeline::new();
@@ -93,8 +93,8 @@ fn a_full_table_without_victims_costs_no_walk() {
     assert!(work(&pipeline, 5) >= 100);
 }
 
-/// The choice of the rule to evict ranks all rules of the table, and reads the fields by which the table groups its
-/// rules. Both count as work, and so do the learned rules that are removed with the evicted rule.
+/// To choose the rule to evict, the table ranks all its rules, and reads the fields by which it groups rules. Both
+/// count as work. The removal of learned rules together with the evicted rule also counts as work.
 #[test]
 fn the_choice_of_the_rule_to_evict_counts_as_work() {
     let mut pipeline = Pipeline::new();
@@ -245,8 +245,8 @@ fn masked(number: usize) -> Mod {
     Mod::Flow(Box::new(FlowMod::add(1, 1, matching, Instructions::apply(Vec::new()))))
 }
 
-/// A look-up visits all masks of a table. The number of masks is bounded, and each packet is charged for
-/// them.
+/// A look-up visits all masks of a table. The number of masks is bounded, and the look-ups of a packet count against
+/// the packet's work limit.
 #[test]
 fn masks_of_a_table_are_bounded_and_charged() {
     use switch::flow::MAX_MASKS;
@@ -273,7 +273,7 @@ fn masks_of_a_table_are_bounded_and_charged() {
     assert_eq!([3, 5].map(|times| translated(&mut pipeline, times)), [false, true]);
 }
 
-/// The packet-outs of a batch are charged for the work of their translations.
+/// The translations of packet-outs count as work of their batch.
 #[test]
 fn packet_outs_of_a_batch_are_charged_for_their_work() {
     let mut pipeline = Pipeline::new();
@@ -287,7 +287,7 @@ fn packet_outs_of_a_batch_are_charged_for_their_work() {
     assert!(matches!(refused, (150..300, FlowError::TooMuchWork)), "{refused:?}");
 }
 
-/// Each conjunction whose clauses all match causes a further look-up under all masks of the table.
+/// Each conjunction whose clauses all match causes one more look-up with all masks of the table.
 #[test]
 fn further_look_ups_of_conjunctions_are_charged_for_masks() {
     let mut pipeline = Pipeline::new();
@@ -309,7 +309,7 @@ fn further_look_ups_of_conjunctions_are_charged_for_masks() {
     assert_eq!([10, 30].map(|count| translated(&mut pipeline, count)), [false, true]);
 }
 
-/// Rules that expire together are removed in several calls.
+/// Rules that expire at the same time are removed by several calls, each of which removes a bounded number.
 #[test]
 fn rules_expire_in_turns() {
     let mut pipeline = Pipeline::new();
@@ -323,8 +323,8 @@ fn rules_expire_in_turns() {
     assert_eq!((turns, pipeline.rule_count()), (2, 0));
 }
 
-/// A refused batch that reused the slots of removed rules and freed them in another order is reverted in
-/// time, without a search of the free list.
+/// A batch reuses the slots of removed rules and frees the slots in another order. If the batch is refused, it is
+/// reverted quickly, without a search of the free list.
 #[test]
 fn a_batch_that_has_used_places_anew_is_undone() {
     const RULES: u32 = 60_000;
@@ -371,8 +371,8 @@ fn settings_change_the_version_and_no_flow() {
     assert!(pipeline.table_state(255).is_none() && pipeline.table_wishes(255).is_none());
 }
 
-/// 10.5.6.7 under 10/8 and 10.1.2.3: with prefix tracking a /16 distinguishes it, and without it the whole
-/// address.
+/// The table has rules for 10.0.0.0/8 and 10.1.2.3. The megaflow of 10.5.6.7 matches a /16 prefix with prefix tracking,
+/// and the complete address without prefix tracking.
 #[test]
 fn prefixes_are_tracked_where_the_table_says_so() {
     let mut pipeline = Pipeline::new();
@@ -425,8 +425,8 @@ fn parts_of_fields_are_read_by_all_their_names() {
     }
 }
 
-/// Rules are limited by their memory. A rule that exceeds the limit is refused like for a full table, a batch
-/// as a whole, and removed rules free memory.
+/// The memory of rules is limited. A rule that exceeds the limit is refused like a rule for a full table. A batch that
+/// exceeds the limit is refused as a whole. Removed rules free memory.
 #[test]
 fn rules_are_bounded_in_octets() {
     let mut pipeline = Pipeline::new();
@@ -497,8 +497,8 @@ fn the_work_of_changes_is_estimated() {
     assert_eq!(pipeline.work_of(&gone), 1 + 1000, "no rule goes by the group");
 }
 
-/// A batch whose changes visit too many rules is refused as a whole and quickly, whether the rules exist or
-/// come with the batch. Changes that name a cookie or a table visit no other rules.
+/// A batch whose changes visit too many rules is refused quickly and as a whole. Existing rules and rules that the
+/// batch adds count alike. Changes that name a cookie or a table visit no other rules.
 #[test]
 fn the_work_of_a_batch_is_bounded() {
     use std::time::{Duration, Instant};
@@ -544,8 +544,8 @@ fn the_work_of_a_batch_is_bounded() {
     assert_eq!(pipeline.flows(&all, 0), before);
 }
 
-/// A group with a small message may lead to many other groups. The walk to them counts as work, and a group
-/// that leads to too many is refused.
+/// A group with a short message can refer to many other groups. The traversal of these groups counts as work, and a
+/// group that refers to too many groups is refused.
 #[test]
 fn the_walk_from_a_group_to_those_that_it_leads_to_is_bounded() {
     use switch::flow::{Bucket, Group, GroupKind, GroupMod, SelectMethod};

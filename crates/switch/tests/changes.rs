@@ -1,4 +1,4 @@
-//! Changes of rules, groups and meters: scope, atomicity, counters and copies.
+//! Tests of changes of rules, groups and meters: scope, atomicity, counters and copies.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "test code, which may read clocks")]
 
 mod rules;
@@ -124,8 +124,8 @@ fn modify_and_delete_reach_what_they_name() {
     assert_eq!(pipeline.rule_count(), 1);
 }
 
-/// A user that names a group or meter several times counts once. The groups that a group uses count, and so
-/// do references inside a clone.
+/// A rule that names a group or meter several times counts as one user. References from other groups and from actions
+/// inside a clone also count.
 #[test]
 fn statistics_count_who_goes_by_groups_and_meters() {
     let mut pipeline = pipeline();
@@ -158,8 +158,8 @@ fn statistics_count_who_goes_by_groups_and_meters() {
     assert_eq!(pipeline.flows(&FlowFilter::default(), 0).len(), 1);
 }
 
-/// A meter that a bucket of a group uses takes the group with it, and the rules that use the group. A refused batch
-/// brings all of them back.
+/// If a bucket of a group uses a meter, the removal of the meter also removes the group and the rules that use the
+/// group. A refused batch restores all of them.
 #[test]
 fn a_removed_meter_removes_the_groups_that_use_it() {
     let mut pipeline = Pipeline::new();
@@ -249,7 +249,8 @@ fn a_dump_of_many_groups_goes_in_steps() {
     }
 }
 
-/// A packet-out in a batch is processed with the changes before it and not with those after it.
+/// A packet-out in a batch is processed by the tables with the preceding changes of the batch, and without the
+/// following changes.
 #[test]
 fn a_packet_of_a_batch_meets_the_tables_as_they_are_at_its_place() {
     let mut pipeline = pipeline();
@@ -280,8 +281,8 @@ fn a_packet_of_a_batch_meets_the_tables_as_they_are_at_its_place() {
     );
 }
 
-/// A flow that a packet-out teaches is a change of the batch. Later packet-outs match it, and it is reverted
-/// with a refused batch.
+/// A flow that a packet-out learns is a change of the batch. Later packet-outs of the batch match the flow, and a
+/// refused batch removes the flow.
 #[test]
 fn packets_of_a_batch_learn_in_their_order() {
     let mut pipeline = pipeline();
@@ -340,7 +341,7 @@ fn packets_of_a_batch_are_bounded() {
     assert_eq!(pipeline.modify_and_decide(&[large], 0).map(|_| ()), Err((0, FlowError::TooMany)), "6 MB");
 }
 
-/// Requests that change groups and meters are reported while there are listeners. None of a refused batch is
+/// Requests that change groups and meters are reported while there are listeners. Requests of a refused batch are not
 /// reported.
 #[test]
 fn requests_are_told_while_they_are_wanted() {
@@ -370,7 +371,7 @@ fn requests_are_told_while_they_are_wanted() {
     assert_eq!(**meters, ForwardedRequest::Meter(MeterMod::Delete(None)));
 }
 
-/// A group that no message could describe is refused, even if it grows by single buckets.
+/// A group that is too large for an OpenFlow message is refused, even if its buckets are added one by one.
 #[test]
 fn a_group_that_does_not_fit_is_refused() {
     let mut pipeline = pipeline();
@@ -387,8 +388,8 @@ fn a_group_that_does_not_fit_is_refused() {
     pipeline.modify(&[add], 0).unwrap();
 }
 
-/// Rules that differ only in their priorities are deleted and expire in the time of rules with different matches.
-/// The oldest rules have the lowest priorities.
+/// Rules that differ only in their priorities are deleted and expire as fast as rules with different matches. The
+/// oldest rules have the lowest priorities.
 #[test]
 fn rules_of_one_match_go_as_fast_as_rules_of_different_matches() {
     const RULES: u16 = 65_000;

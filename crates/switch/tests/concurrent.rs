@@ -1,4 +1,4 @@
-//! Two workers use one bridge while a control thread ages and lists.
+//! Two workers use one bridge while a control thread ages and lists the table entries.
 
 mod lab;
 

@@ -1,4 +1,5 @@
-//! Every field with packets: matched by a rule, set by an action, and read back from the transmitted frame.
+//! Tests every field with packets: a rule matches the field, an action sets it, and the test reads it from the
+//! transmitted frame.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use packet::{FlowKey, MacAddr, PortId, checksum};
@@ -93,7 +94,7 @@ fn discovery(kind: u8, option: u8) -> Vec<u8> {
     ipv6(58, &message)
 }
 
-/// Returns a frame that meets a field's prerequisite.
+/// Returns a frame that fulfils a field's prerequisite.
 fn frame_for(field: Field) -> Vec<u8> {
     let tcp = [3, 232, 0, 80, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x12, 1, 0, 0, 0, 0, 0];
     match field.prerequisite() {

@@ -1,4 +1,4 @@
-//! Buckets that watch groups, and the work limits of choices among many links and buckets.
+//! Tests of buckets that watch groups, and of the work limits for a choice among many links and buckets.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod rules;
@@ -26,8 +26,8 @@ fn frame() -> Vec<u8> {
     tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60)
 }
 
-/// Groups that are added before those that they watch may form a chain of any length. The chain is followed
-/// to its end without recursion, and once.
+/// Groups that are added before the groups that they watch can form a chain of any length. The chain is followed once,
+/// to its end, without recursion.
 #[test]
 fn a_long_chain_of_watched_groups_is_followed() {
     const CHAIN: u32 = 60_000;
@@ -47,7 +47,8 @@ fn a_long_chain_of_watched_groups_is_followed() {
     assert_eq!(run(&pipeline, &frame(), 1).len(), 100);
 }
 
-/// A bucket is live if any path leads to a live port, even through a group that was examined before.
+/// A bucket is live if any chain of watched groups leads to a live port, even through a group that was already
+/// examined.
 #[test]
 fn a_bucket_lives_by_any_of_the_groups_behind_it() {
     let mut pipeline = pipeline();
@@ -78,8 +79,8 @@ fn a_bucket_lives_by_any_of_the_groups_behind_it() {
     assert_eq!(ports(&pipeline), [PortId(2)]);
 }
 
-/// Groups that watch each other are refused like groups that use each other, and so are chains that are too
-/// long.
+/// Groups that watch each other are refused, like groups that use each other. Chains that are too long are refused as
+/// well.
 #[test]
 fn watched_groups_count_in_chains_and_make_loops() {
     let failover = |id, watched| group(id, GroupKind::FastFailover, vec![watching(Some(watched), None, 2)]);
@@ -106,7 +107,7 @@ fn multipath(mode: BundleMode, max_link: u16) -> Action {
     Action::Multipath { fields, basis: 0, mode, max_link, argument: 0, to }
 }
 
-/// Each link and bucket that is weighed counts as work for the packet.
+/// Each link or bucket that is considered in a choice counts as work of the packet.
 #[test]
 fn choices_among_many_count_as_work() {
     let mut pipeline = pipeline();
@@ -184,7 +185,7 @@ fn a_long_action_set_is_work() {
     assert!(long < 5, "a long one is not: {long}");
 }
 
-/// The instructions that a paused packet leaves for later are bounded while they are recorded.
+/// The recorded number of instructions that remain for a paused packet is bounded.
 #[test]
 fn what_is_left_of_a_paused_packet_is_bounded() {
     let pause =

@@ -1,5 +1,5 @@
-//! A table at its limit of one million rules: a change beyond the limit is refused as a whole with its error,
-//! and others proceed.
+//! Tests a table at its limit of one million rules. A batch that exceeds the limit is refused as a whole with the error
+//! of the limit, and other batches are applied.
 
 #![allow(
     clippy::unwrap_used,

@@ -145,7 +145,7 @@ fn fields_that_rules_or_groups_speak_of_keep_their_options() {
     }
 }
 
-/// The uses are counted, so that each way in which a use ends has to reduce the count.
+/// The pipeline counts the uses of each field. Every way in which a use ends must decrement the count.
 #[test]
 fn a_field_is_free_again_after_modified_and_refused_rules_and_after_groups() {
     let delete = || OptionsMod::Delete(vec![option(0, 0, 5)]);

@@ -1,7 +1,6 @@
-//! The per-worker MAC cache does not change results. Long bursts among few stations are decided once by a
-//! worker that caches them and once, frame by frame, by new workers. Decisions and tables must be equal. With
-//! a crowd of silent stations, the table is queried for addresses, and only the decisions of entries are
-//! cached.
+//! The per-worker MAC cache does not change results. Long bursts between few stations are processed once by a worker
+//! with a cache and once, frame by frame, by new workers. The decisions and the tables must be equal. With many
+//! stations in the table, the table is queried for addresses, and only the decisions about entries are cached.
 
 mod lab;
 

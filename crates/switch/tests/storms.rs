@@ -1,5 +1,5 @@
-//! Storm limits are exact: in any interval, the burst plus the frames that the rate allows pass, by class and
-//! port.
+//! Storm limits are exact for each class and port: in any interval, the burst size plus the frames that the rate allows
+//! pass.
 
 mod lab;
 

@@ -1,4 +1,4 @@
-//! The MAC table over time: limits, ageing, flushes, hand-over and explanations.
+//! Tests of the MAC table: limits, ageing, flushes, hand-over and explanations.
 
 mod lab;
 
@@ -61,8 +61,8 @@ fn silent_stations_age_out_and_talking_ones_stay() {
     assert_eq!(bridge.bridge.tables().learned_on(PortId(1)), 0);
 }
 
-/// Regression: a worker that cached a station as a destination took its next frame for one that needs no
-/// refresh.
+/// Regression test. A worker that had cached a station as a destination did not refresh the table entry when the
+/// station sent its next frame.
 #[test]
 fn a_station_that_was_just_a_destination_is_still_refreshed_as_a_source() {
     let mut bridge = driven(3, 1000);

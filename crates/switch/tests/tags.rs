@@ -1,4 +1,4 @@
-//! The number of VLAN tags that rules match: two, or one (Open vSwitch's `vlan-limit`).
+//! Tests of the number of VLAN tags that rules match: two, or one (Open vSwitch's `vlan-limit`).
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod rules;
@@ -51,8 +51,7 @@ fn behind_the_last_tag_that_rules_see_all_is_payload() {
     assert_eq!((flow.get(Field::Metadata), flow.get(Field::InPort)), (9, 3));
 }
 
-/// Like Open vSwitch with a limit of one tag: the header behind a removed tag is neither a tag nor IP to the
-/// next table.
+/// With a limit of one tag, as in Open vSwitch, the next table sees neither a tag nor an IP header after a removed tag.
 #[test]
 fn tables_behind_a_tag_that_was_taken_off_see_payload() {
     let again = Action::Resubmit { port: None, table: Some(1) };

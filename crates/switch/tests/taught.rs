@@ -1,4 +1,4 @@
-//! Learned flows, and packets that wait for their controller.
+//! Tests of learned flows, and of packets that wait for their controller.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod rules;
@@ -157,8 +157,8 @@ fn parts_of_learn_actions_count_as_work_and_memory() {
     assert!((5..40).contains(&count) && octets <= 1 << 20, "{count} rules of {octets} octets");
 }
 
-/// Packet-outs of a batch that teach existing flow entries again build and compare these flow entries. Both count as
-/// work of the batch.
+/// If packet-outs of a batch learn flow entries that already exist, these flow entries are built and compared. Both
+/// count as work of the batch.
 #[test]
 fn rules_that_a_batch_teaches_again_count_as_work() {
     use switch::flow::{FlowError, PacketOut};
@@ -194,7 +194,8 @@ fn a_learned_port_of_16_bits_is_matched_whole() {
     }
 }
 
-/// Returns an action that teaches table 1 to output to the port of the packet's source.
+/// Returns a `learn` action that adds a rule to table 1. The rule outputs packets to the port on which the source
+/// address of the current packet was seen.
 fn teaches(cookie: u64, flags: u16, limit: u32, result: Option<SubField>) -> Action {
     Action::Learn(Box::new(Learn {
         idle_timeout: 0,
@@ -321,8 +322,9 @@ fn what_is_learnt_goes_with_the_last_who_taught_it() {
     assert_eq!(count(&pipeline), 0);
 }
 
-/// Learnt rules of a teacher that is gone go over several turns, as rules whose time is over do, and the
-/// first turn counts as work of the change. Rules of their cookie that come in between stay.
+/// When the rule with the `learn` action is removed, the learned rules are removed in several steps, like expired
+/// rules. The first step counts as work of the change. Rules with the same cookie that are added between the steps
+/// stay.
 #[test]
 fn many_learnt_rules_go_in_turns() {
     let mut pipeline = Pipeline::new();
@@ -368,8 +370,9 @@ fn many_learnt_rules_go_in_turns() {
     assert_eq!(pipeline.rule_count(), 0);
 }
 
-/// Learned rules whose teacher is gone may wait for later turns of their removal. A refused batch that has removed,
-/// replaced or changed such rules gives none of them back for good, also if another rule has used a slot in between.
+/// Learned rules whose `learn` action was removed may wait for a later step of their removal. If a refused batch had
+/// removed, replaced or changed such rules, they are still removed afterwards, even if another rule used a slot in the
+/// meantime.
 #[test]
 fn a_refused_batch_keeps_no_learned_rule_whose_teacher_is_gone() {
     const RULES: u32 = 20_200;
@@ -426,8 +429,9 @@ fn a_refused_batch_keeps_no_learned_rule_whose_teacher_is_gone() {
     assert_eq!(pipeline.rule_count(), 0);
 }
 
-/// A `learn` action that meets its rule again restarts the hard time-out of the rule and leaves the idle time-out,
-/// which counts from the last packet that matched the rule (as in Open vSwitch). A refused batch leaves both.
+/// A `learn` action whose rule already exists restarts the hard time-out of the rule. The idle time-out does not
+/// change, and counts from the last packet that matched the rule (as in Open vSwitch). A refused batch changes neither
+/// time-out.
 #[test]
 fn learning_again_refreshes_the_hard_time_out_only() {
     const SECOND: u64 = 1_000_000_000;

@@ -1,4 +1,4 @@
-//! Rules as text, and the reasons for a megaflow's bits.
+//! Tests of the text form of rules, and of the reasons for the bits of a megaflow's mask.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -56,7 +56,8 @@ fn flows_are_read_as_they_are_printed() {
     }
 }
 
-/// The example of the paper (section 5.4): 10/8 besides 10.1.2.3/32 gives 10.5.6.7 a /16.
+/// Example of the Open vSwitch paper (section 5.4): with rules for 10.0.0.0/8 and 10.1.2.3/32, the megaflow of 10.5.6.7
+/// matches a /16 prefix.
 #[test]
 fn each_bit_of_a_megaflow_has_its_reason() {
     let mut pipeline = Pipeline::new();

@@ -29,7 +29,7 @@ pub const PREPARATION: [[&str; 2]; 1] = [[
 /// A feature that a case tests. Each feature corresponds to a row of `docs/switch-matrix.md`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Feature {
-    /// Exact match on the field with this name. A frame with another value must leave by another port.
+    /// Exact match on the field with this name. A frame with another value must leave through another port.
     Match(&'static str),
     /// Masked match on the field with this name. A bit outside the mask must make no difference.
     Part(&'static str),

@@ -18,7 +18,7 @@ pub enum Owner {
     Bridged,
     /// The port is a routed port. The kernel receives ARP and other non-IP protocols, multicast and broadcast,
     /// fragments, malformed headers and packets to the port's local addresses. All other frames go to the socket of
-    /// their receive queue. Headers behind one or two VLAN tags are examined too.
+    /// their receive queue. Headers after one or two VLAN tags are examined too.
     Routed,
 }
 

@@ -41,10 +41,10 @@ pub enum Counter {
     /// The bridge stage dropped the frame, because the output device for its destination MAC address no longer exists
     /// or the frame buffer had no space for a VLAN tag.
     BridgeLost,
-    /// The bridge stage dropped the frame, because its receive queue was overflowing. The frame was
-    /// to go to the worker only to stay behind earlier frames of its flow.
+    /// The bridge stage dropped the frame, because its receive queue was overflowing. The frame was to go to the worker
+    /// only to stay after earlier frames of its flow.
     BridgeHeld,
-    /// The kernel routing stage forwarded the frame by the kernel's routes.
+    /// The kernel routing stage forwarded the frame according to the kernel's routes.
     FibForwarded,
     /// The kernel routing stage passed the frame to the kernel, because its destination MAC address is not the port's.
     FibStation,
@@ -56,17 +56,17 @@ pub enum Counter {
     FibAddress,
     /// The kernel routing stage passed the frame to the kernel, because the TTL or hop limit is 1 or 0.
     FibTtl,
-    /// The kernel routing stage passed the frame to the kernel, because it has IPv4 options or IPv6 extension
+    /// The kernel routing stage passed the frame to the kernel, because the frame has IPv4 options or IPv6 extension
     /// headers.
     FibOptions,
-    /// The kernel routing stage passed the frame to the kernel, because its transport checksum is not complete
-    /// (checksum offload). The kernel's stack completes it.
+    /// The kernel routing stage passed the frame to the kernel, because the frame's transport checksum is not complete
+    /// (checksum offload). The kernel's stack completes the checksum.
     FibPartial,
-    /// The kernel routing stage passed the frame to the kernel, because its route is a blackhole route.
+    /// The kernel routing stage passed the frame to the kernel, because the frame's route is a blackhole route.
     FibBlackhole,
-    /// The kernel routing stage passed the frame to the kernel, because its route is an unreachable route.
+    /// The kernel routing stage passed the frame to the kernel, because the frame's route is an unreachable route.
     FibUnreachable,
-    /// The kernel routing stage passed the frame to the kernel, because its route is a prohibit route.
+    /// The kernel routing stage passed the frame to the kernel, because the frame's route is a prohibit route.
     FibProhibit,
     /// The kernel routing stage passed the frame to the kernel, because it has no route, or its route leads
     /// to this host or to a broadcast address.
@@ -113,9 +113,9 @@ pub enum Counter {
     /// The virtual router stage passed the frame to the kernel, because it has IPv4 options or an IPv6
     /// hop-by-hop header.
     RouteOptions,
-    /// The virtual router stage forwarded the frame by a route and redirected it to the next hop.
+    /// The virtual router stage forwarded the frame according to a route and redirected it to the next hop.
     RouteForwarded,
-    /// The virtual router stage dropped the frame, because its route is a blackhole route.
+    /// The virtual router stage dropped the frame, because the frame's route is a blackhole route.
     RouteBlackhole,
     /// The stage of cached OpenFlow flows matched the frame with a flow and redirected it to the flow's
     /// output device.

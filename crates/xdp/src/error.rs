@@ -114,7 +114,7 @@ pub enum Error {
     /// The device of an attached program no longer exists.
     #[error("XDP link {link}: its device has gone; detach the port")]
     DeviceGone {
-        /// Kernel id of the BPF link whose device is gone.
+        /// Kernel id of the BPF link whose device no longer exists.
         link: u32,
     },
     /// An operation on a BPF map failed.

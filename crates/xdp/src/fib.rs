@@ -1,5 +1,5 @@
-//! Kernel routing stage of a port's XDP program. The stage forwards packets by the kernel's routes and neighbour table
-//! if the kernel would forward them without special treatment.
+//! Kernel routing stage of a port's XDP program. The stage forwards packets according to the kernel's routes and
+//! neighbour table if the kernel would forward them without special treatment.
 //!
 //! ```text
 //!  frame --> [filter] --> to the port's MAC, no fragment, route, neighbour, output device known? --yes--> next hop

@@ -98,9 +98,9 @@ impl PinPath {
     }
 
     /// Restricts access to the parent of all pin directories under the root of [`PinPath::new`] to the user of the
-    /// process, because earlier releases gave other users access. If another user owned the directory, gives it to the
-    /// user of the process, removes the other user's files in it, and returns `true`. Does nothing if the directory
-    /// does not exist.
+    /// process, because earlier releases gave other users access. If another user owned the directory, changes the
+    /// owner to the user of the process, removes the other user's files in it, and returns `true`. Does nothing if the
+    /// directory does not exist.
     ///
     /// # Errors
     /// Returns [`Error::Pin`] if the owner or the mode cannot be changed.
@@ -297,9 +297,9 @@ fn make_directories(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE).create(path)
 }
 
-/// Restricts access to a directory to the user `user`. If neither `user` nor root owns the
-/// directory, gives the directory to `user`, removes other users' files in the directory, and
-/// returns true. Such files or locks on them can therefore not prevent a start of the daemon.
+/// Restricts access to a directory to the user `user`. If neither `user` nor root owns the directory, changes the owner
+/// to `user`, removes other users' files in the directory, and returns true. Such files or locks on them can therefore
+/// not prevent a start of the daemon.
 fn protect(path: &Path, user: u32) -> io::Result<bool> {
     let is_foreign = |owner: u32| owner != user && owner != 0;
     // A symbolic link of another user is replaced. A symbolic link of root is an administrator's.

@@ -68,7 +68,7 @@ const ORDERED: u32 = 8;
 /// Flag in the first word of `struct route_conf` (`ROUTE_LIMITED`): packets to the kernel's control plane (routing
 /// protocols, ARP, ICMP and so on) are rate-limited.
 const LIMITED: u32 = 16;
-/// Index in `struct route_conf` of the first word about forwarding by routes (member `answers`).
+/// Index in `struct route_conf` of the first word about forwarding according to routes (member `answers`).
 const ANSWERS_AT: usize = 4;
 /// Index in `struct route_conf` of the word with the number of the router interface that receives
 /// the port's untagged frames.
@@ -413,7 +413,8 @@ impl RouteStage {
         RouteStage::over(Arc::new(RouteMaps { conf, vlans, own, answers: None, punts: None, orders: None }))
     }
 
-    /// Creates a stage like [`RouteStage::new`] that also forwards packets itself, by the routes in `answers`.
+    /// Creates a stage like [`RouteStage::new`] that also forwards packets itself, according to the routes in
+    /// `answers`.
     #[must_use]
     pub fn answering(port: &RoutePort, own: &Own, answers: &Answers, answer: &AnswerPort) -> RouteStage {
         let mut conf = words(port);
@@ -527,7 +528,8 @@ impl RouteStage {
         Ok(alike && same_order && tables(self)? == tables(other)? && limits(self)? == limits(other)?)
     }
 
-    /// Returns whether the stage itself forwards packets by routes. Otherwise the workers forward the packets.
+    /// Returns whether the stage itself forwards packets according to routes. Otherwise the workers forward the
+    /// packets.
     #[must_use]
     pub fn is_answering(&self) -> bool {
         self.maps.answers.is_some()

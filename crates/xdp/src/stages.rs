@@ -25,14 +25,15 @@ use crate::{Error, Mode, needs};
 /// other, as do a kernel routing stage and a virtual router stage. A new stage removes the stages that it excludes.
 #[derive(Clone, Copy, Debug)]
 pub enum StageChange<'a> {
-    /// Stage that drops, samples and counts frames by the rules of a filter.
+    /// Stage that drops, samples and counts frames according to the rules of a filter.
     Filter(Option<&'a Filter>),
     /// Bridge stage, which forwards frames to known MAC addresses. Without it, the worker forwards these frames.
     Bridge(Option<&'a BridgeStage>),
-    /// Stage that forwards by cached OpenFlow flows. Without it, the worker forwards the frames of these flows.
+    /// Stage that forwards packets according to cached OpenFlow flows. Without it, the worker forwards the frames of
+    /// these flows.
     Flows(Option<&'a FlowStage>),
-    /// Stage that forwards by the kernel's routes. Without it, the kernel's network stack forwards these
-    /// packets. With it, no frame is redirected to an AF_XDP socket.
+    /// Stage that forwards packets according to the kernel's routes. Without it, the kernel's network stack forwards
+    /// these packets. With it, no frame is redirected to an AF_XDP socket.
     Fib(Option<&'a FibStage>),
     /// Virtual router stage.
     ///

@@ -13,7 +13,7 @@ pub enum Verdict {
     Drop,
     /// The frame goes to the kernel's stack.
     Pass,
-    /// The frame is transmitted by the device that received it.
+    /// The frame is transmitted through the device that received it.
     Transmit,
     /// The frame goes to another device, CPU or socket.
     Redirect,

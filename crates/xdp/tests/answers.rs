@@ -124,7 +124,7 @@ fn what_needs_more_goes_up_as_it_came() {
     rig.goes_up(&way4);
 }
 
-/// A partial checksum is left to the worker.
+/// Packets with a partial checksum go to the worker if senders on the port may leave partial checksums.
 #[test]
 fn open_checksums_go_up_where_senders_leave_them() {
     need_root!();
@@ -146,8 +146,8 @@ fn open_checksums_go_up_where_senders_leave_them() {
     Rig::new(&AnswerPort { partial_checksums: true, ..ANSWER }).goes(&complete, 1);
 }
 
-/// The worker would have forwarded each frame that the hook forwards in the same way. The worker cannot
-/// forward frames that the hook passes to the kernel in the way of the hook.
+/// The worker would have forwarded each frame that the hook forwards, to the same next hop and with the same content.
+/// The hook passes a frame on only if it cannot forward the frame as the worker would.
 #[test]
 fn the_hook_and_the_worker_decide_alike() {
     need_root!();
@@ -203,7 +203,8 @@ fn the_hook_and_the_worker_decide_alike() {
     }
 }
 
-/// A line of three devices. n1 routes by tables. f2 and f3 count the frames that arrive, or pass them.
+/// Three veth pairs in a row. The hook on n1 forwards frames according to the tables. f2 and f3 count the frames that
+/// arrive, or pass them.
 struct Line {
     namespace: Namespace,
     port: Attached,
@@ -244,8 +245,8 @@ impl Line {
     }
 }
 
-/// Each destination has a route by n2 at all times, while everything else changes: gateways, prefixes of
-/// neighbours that lead by n3, and groups.
+/// Each destination has a route through n2 at all times, while everything else changes: gateways, prefixes of
+/// neighbours that lead through n3, and groups.
 #[test]
 fn no_frame_is_lost_or_goes_astray_while_the_table_changes() {
     need_root!();
@@ -419,7 +420,7 @@ fn a_successor_goes_on_with_the_order() {
     assert!(adopted.explainer().unwrap().explain(&ipv4([198, 51, 100, 7].into(), 60, |_| ())).is_ok());
 }
 
-/// A successor finds the tables that its predecessor's program reads, and explaining a frame counts nothing.
+/// A successor finds the tables that its predecessor's program reads. The explanation of a frame changes no counter.
 #[test]
 fn explaining_counts_nothing_and_a_successor_finds_the_tables() {
     need_root!();

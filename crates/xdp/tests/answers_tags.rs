@@ -1,5 +1,5 @@
-//! Tests of tagged frames of VLANs that are a router's interfaces, and of reverse path checks: the hook's
-//! results are compared with the worker's.
+//! Tests of reverse path checks, and of tagged frames in VLANs that are interfaces of a router. The hook's results are
+//! compared with the worker's results.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -26,8 +26,8 @@ fn towards(number: usize, frame: &[u8]) -> Vec<u8> {
 }
 
 impl Rig {
-    /// Checks that a frame with the tag of the interface `by` goes to a neighbour behind port `to`, by the
-    /// interface `out`.
+    /// Checks that a frame with the tag of the interface `by` goes to a neighbour on port `to`, through the interface
+    /// `out`.
     #[track_caller]
     fn carries(&self, frame: &[u8], by: usize, to: usize, out: usize) {
         let frame = towards(by, frame);
@@ -109,8 +109,8 @@ fn everything_else_with_a_tag_goes_up_as_it_came() {
     assert_eq!(rig.see(&other), (Verdict::Pass, Counter::RouteTagged, other.clone()));
 }
 
-/// Returns a source address with any kind of reverse path: by n1, by n2, by the default route, nowhere, by
-/// several next hops, by VLANs.
+/// Returns a source address with any kind of reverse path: through n1, through n2, the default route, no route, several
+/// next hops, or VLANs.
 fn source4() -> impl Strategy<Value = [u8; 4]> {
     select(vec![
         [10, 0, 1, 2],

@@ -123,7 +123,7 @@ fn foreign_program_of_a_link_is_refused_by_name() {
     drop(foreign);
 }
 
-/// Runs the advice in the error message literally.
+/// Runs the command that the error message suggests.
 #[test]
 fn foreign_program_of_netlink_can_be_removed_as_the_error_says() {
     need_root!();
@@ -162,7 +162,7 @@ fn features_follow_the_peer() {
     assert_eq!(xdp::driver("va").as_deref(), Some("veth"));
 }
 
-/// Frames from the far end of a veth reach the socket of their queue, byte for byte.
+/// Frames that the peer of a veth device sends reach the socket of their queue unchanged.
 #[test]
 fn steers_to_the_socket_in_both_modes() {
     need_root!();
@@ -196,7 +196,7 @@ fn steers_to_the_socket_in_both_modes() {
     }
 }
 
-/// The kernel still answers a real host behind a routed port without a socket.
+/// The kernel still answers the echo requests of a host on a routed port without a socket.
 #[test]
 fn routed_port_leaves_ping_to_the_kernel() {
     need_root!();

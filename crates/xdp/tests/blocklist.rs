@@ -83,7 +83,7 @@ fn covered(prefixes: &BTreeSet<Prefix>, address: IpAddr) -> bool {
     prefixes.iter().any(|prefix| prefix.contains(address))
 }
 
-/// Returns prefixes that nest and touch, because all are in a few places.
+/// Returns prefixes from a few address ranges, so that many prefixes are nested or adjacent.
 fn prefix() -> impl Strategy<Value = Prefix> {
     let v4 = (select(vec![0x0a00_0000_u32, 0x0a00_0100, 0xffff_ff00]), 0..512_u32, 0..=32_u8)
         .prop_map(|(base, host, length)| (Ipv4Addr::from_bits(base ^ host).into(), length));
@@ -227,7 +227,8 @@ fn large_lists_hold_every_prefix_and_no_more() {
     }
 }
 
-/// A list is built apart from the list of a filter. The program then reads the built list, which later changes.
+/// A list is built separately and then replaces the list of a filter. The program uses the new list and later changes
+/// of it.
 #[test]
 fn a_filter_continues_with_a_list_that_was_built_apart() {
     need_root!();
@@ -256,7 +257,7 @@ fn a_filter_continues_with_a_list_that_was_built_apart() {
     assert_eq!(drops(&port), [true, false, false]);
 }
 
-/// While the list changes around them, one address is always listed and another never is.
+/// While other entries of the list change, look-ups always find one address and never another.
 #[test]
 fn look_ups_are_never_torn() {
     need_root!();

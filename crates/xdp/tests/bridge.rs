@@ -1,4 +1,4 @@
-//! Tests of the bridge stage: every verdict by test runs, and real frames between veth devices.
+//! Tests of the bridge stage: every verdict with `BPF_PROG_TEST_RUN`, and real frames between veth devices.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -35,7 +35,7 @@ const PORT: BridgePort = BridgePort {
     partial_checksums: false,
 };
 
-/// A bridge in which port 1 has a hook and port 2 is another device. A is behind port 1, and B is behind port
+/// A bridge in which port 1 has a hook and port 2 is another device. Station A is on port 1, and station B is on port
 /// 2.
 struct Rig {
     table: StationTable,
@@ -84,8 +84,8 @@ impl Rig {
         (run.verdict, moved[0], run.frame)
     }
 
-    /// Returns whether the stage with these constants forwards a frame. A frame for the worker must be
-    /// unchanged, with its number in front.
+    /// Returns whether the stage with these constants forwards a frame. A frame for the worker must be unchanged and
+    /// preceded by its sequence number.
     fn answers(&self, port: BridgePort, frame: &[u8]) -> bool {
         let stage = self.stage(port);
         let (verdict, counter, after) = self.see(&self.loaded(&stage), frame);
@@ -304,8 +304,7 @@ fn a_station_seen_elsewhere_is_taken_out_at_once() {
     assert!(!rig.answers(PORT, &frame(B, A, &[])));
 }
 
-/// Frames of a station that does not fit into the table go to the worker, and all others are forwarded as
-/// before.
+/// Frames of a station that does not fit into the table go to the worker. All other frames are still forwarded.
 #[test]
 fn a_full_table_leaves_the_rest_to_the_worker() {
     need_root!();

@@ -1,4 +1,4 @@
-//! Checks the verifier's cost of every variant against `budget.txt`. The test fails when a cost grows by a
+//! Compares the verifier's cost of every program variant with `budget.txt`. The test fails when a cost grows by a
 //! quarter. After an intended change run `XDP_BUDGET=write cargo test -p xdp --test budget`.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
@@ -26,7 +26,8 @@ use xdp::{AttachMode, Attached, Owner, PortProgram, ProgramInfo, StageChange, Wh
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/budget.txt");
 const HEAD: &str = "# variant | instructions that the verifier walks | instructions that stay\n";
 
-/// Number of instructions processed by the verifier and of those that remain, by variant.
+/// For each variant, the number of instructions that the verifier processed, and the number of instructions that remain
+/// in the program.
 type Costs = BTreeMap<String, (u32, u32)>;
 
 fn measured() -> Costs {
@@ -164,7 +165,7 @@ fn flow_stage(attached: &Attached, partial_checksums: bool, asks_stations: bool)
     FlowStage::new(&port, attached, &table, &devices, asks_stations.then_some(known)).unwrap()
 }
 
-/// Returns the cost of a capture around a large filter.
+/// Returns the cost of a program with a capture and a large filter.
 fn with_dump(rules: Vec<Rule>) -> ProgramInfo {
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
@@ -176,7 +177,7 @@ fn with_dump(rules: Vec<Rule>) -> ProgramInfo {
     attached.info().unwrap()
 }
 
-/// Returns the cost of a stage of kernel routing.
+/// Returns the cost of a kernel routing stage.
 fn with_fib(check_sources: bool, partial_checksums: bool) -> ProgramInfo {
     let namespace = support::Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
@@ -264,7 +265,7 @@ fn filters() -> [(&'static str, Vec<Rule>); 4] {
     ]
 }
 
-/// Returns filters with SYN cookies: both schemes by themselves, and every option together with every field.
+/// Returns filters with SYN cookies: each scheme alone, and all options together with all fields.
 fn services() -> [(&'static str, Vec<Rule>); 3] {
     let service = |name: &str, scheme| Rule {
         name: name.to_owned(),
@@ -302,7 +303,7 @@ fn recorded() -> Costs {
         .collect()
 }
 
-/// Returns the differences between measured and recorded costs.
+/// Returns descriptions of the differences between measured and recorded costs.
 fn complaints(measured: &Costs, recorded: &Costs) -> Vec<String> {
     let mut list = Vec::new();
     for (name, (walked, remaining)) in measured {

@@ -1,4 +1,4 @@
-//! Tests of captures at the hook: frames at entry and exit, with verdicts.
+//! Tests of captures in the hook: frames before and after the hook, with verdicts.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -91,7 +91,7 @@ fn frames_are_captured_at_entry_and_exit_with_their_verdict() {
     assert_eq!((counters.get(Counter::DownDropped), counters.get(Counter::Steered)), (8, 4));
 }
 
-/// Replacements keep the capture, which shows the verdicts of the replaced program.
+/// A capture continues when the captured program is replaced, and then shows the verdicts of the new program.
 #[test]
 fn a_capture_stays_through_changes_of_the_program() {
     need_root!();

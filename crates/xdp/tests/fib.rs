@@ -1,5 +1,5 @@
-//! Tests of the stage of kernel routing: every verdict and every code of the kernel's helper by test runs,
-//! devices that come and go, and adoption by a successor.
+//! Tests of the kernel routing stage: every verdict and every return code of the kernel's helper with
+//! `BPF_PROG_TEST_RUN`, devices that are added and removed, and adoption by a successor.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -334,7 +334,7 @@ fn explain_tells_the_device_and_counts_nothing() {
     );
 }
 
-/// Real frames by one route, through the end of the owner and adoption.
+/// Real frames of one route are forwarded while the owner of the hook ends and a successor adopts the hook.
 #[test]
 fn frames_cross_and_pins_keep_them_crossing() {
     need_root!();

@@ -1,6 +1,5 @@
-//! Compares the stage of kernel routing with the kernel's forwarding. The stack would have forwarded each
-//! frame that the hook forwards with the same bytes by the same device. The hook leaves all other frames
-//! unchanged.
+//! Compares the kernel routing stage with the kernel's forwarding. For each frame that the hook forwards, the stack
+//! would have sent the same bytes through the same device. The hook does not change any other frame.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -22,7 +21,7 @@ use xdp::fib::FibPort;
 /// IP protocol of the frames that show that all frames before them have passed.
 const BARRIER: u8 = 253;
 
-/// Returns addresses to which routes of all kinds lead, each with a last octet of its own.
+/// Returns destination addresses, one for each kind of route. Each address has a different last octet.
 fn address4() -> impl Strategy<Value = [u8; 4]> {
     let usual = select(vec![[10, 0, 2, 2], [198, 51, 100, 7], [203, 0, 113, 9], [8, 8, 8, 8], [10, 0, 3, 2]]);
     let special = select(vec![

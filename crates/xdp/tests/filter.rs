@@ -20,7 +20,7 @@ use xdp::filter::{
 };
 use xdp::{AttachMode, Counter, Loaded, Owner, PortProgram, StageChange, Verdict, WhenDown};
 
-/// Compiles rules. Returns `None` for random rules that contradict themselves or need too many places.
+/// Compiles rules. Returns `None` for random rules that contradict themselves or exceed a limit.
 fn compile(set: &RuleSet) -> Option<Compiled> {
     match Compiled::new(set) {
         Ok(compiled) => Some(compiled),
@@ -278,8 +278,7 @@ fn many_random_rules_agree_with_the_list() {
     runner.run(&cases, |(set, frames)| compare(&without_patterns(set), &frames)).unwrap();
 }
 
-/// Services of the kernel on ports of UDP and TCP, behind a device. The frames of the test come from the
-/// other end.
+/// UDP and TCP sockets in a namespace with a veth device. The test sends its frames from the peer device.
 struct Services {
     namespace: Namespace,
     near: u32,
@@ -403,7 +402,8 @@ fn closed() -> Vec<(&'static str, Vec<Rule>)> {
     ]
 }
 
-/// Returns a frame with a length and a SNAP header (RFC 1042) in front of its EtherType, or of another one.
+/// Returns the frame with a length field and a SNAP header (RFC 1042) before its EtherType. If `ethertype` is set, it
+/// replaces the EtherType.
 fn behind_snap(frame: &[u8], tags: usize, ethertype: Option<u16>) -> Vec<u8> {
     let at = 12 + 4 * tags;
     let length = u16::try_from(frame.len() - at + 6).unwrap();
@@ -412,8 +412,8 @@ fn behind_snap(frame: &[u8], tags: usize, ethertype: Option<u16>) -> Vec<u8> {
     [&frame[..at], &length.to_be_bytes(), &snap, &frame[at + 2..]].concat()
 }
 
-/// Packets that rules drop do not reach the kernel's service, with all headers that may precede a datagram or a
-/// SYN. Without the rules, most of the packets do reach it. Hook and workers agree on every frame.
+/// Packets that rules drop do not reach the kernel's service, whatever headers precede the datagram or SYN. Without the
+/// rules, most of the packets reach the service. Hook and workers agree on every frame.
 #[test]
 fn what_rules_drop_never_reaches_a_service() {
     need_root!();

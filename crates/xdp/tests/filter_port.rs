@@ -259,7 +259,7 @@ fn a_rule_of_a_new_name_begins_at_zero() {
     }
 }
 
-/// Every refusal names the rule and gives advice.
+/// The error of every refused rule names the rule and suggests a fix.
 #[test]
 fn impossible_rules_are_refused_by_name() {
     let none = Match::default;

@@ -61,7 +61,7 @@ struct Forced {
 }
 
 impl Forced {
-    /// Loads the program. `constants` are sections by the ends of their names.
+    /// Loads the program. `constants` holds the contents of sections, identified by the ends of the sections' names.
     fn new(helper: Helper, code: i32, constants: &[(&str, Vec<u8>)]) -> Forced {
         static OBJECT: OnceLock<Vec<u8>> = OnceLock::new();
         let object = OBJECT.get_or_init(|| {
@@ -220,7 +220,7 @@ fn conf_of(owner: u32, when_down: u32) -> Vec<u8> {
     words(&[owner, when_down, 1, u32::try_from(Counter::ALL.len()).unwrap()])
 }
 
-/// Loads a bridged port 1 with the sender behind it. The receiver is behind port 2, with a tag.
+/// Loads the program of bridge port 1, on which the sender is. The receiver is on port 2, in a tagged VLAN.
 fn bridging(helper: Helper, code: i32, device: u32) -> Forced {
     // The factor 0 selects the first line.
     let conf = words(&[1, 1, 10, 0, 0, 1, 0, 0, 0, 0]);
@@ -316,8 +316,8 @@ fn steering() {
     }
 }
 
-/// Routes in the hook: the frame goes to the table's next hop, and for every error of a helper the worker
-/// gets the frame.
+/// Tests the routing stage: the frame goes to the next hop of the table. If any helper returns an error, the frame goes
+/// to the worker.
 #[test]
 fn routes() {
     need_root!();
@@ -368,8 +368,8 @@ fn routes() {
     assert!(after.len() >= pop.len() - 10);
 }
 
-/// Flows in the hook: once headers may have been written the frame cannot go to the worker any more, and is
-/// counted as lost.
+/// Tests the flow stage: if a helper fails after headers may have been written, the frame can no longer go to the
+/// worker and is counted as lost.
 #[test]
 fn flows() {
     need_root!();

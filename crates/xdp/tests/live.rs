@@ -1,4 +1,4 @@
-//! Tests of the generator and its counterparts over real devices.
+//! Tests of the traffic generator and the receiving programs on real devices.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -16,8 +16,8 @@ use xdp::live::{Generator, Order, Pass, Protocol, Redirect, Sink, Sunk, Traffic,
 const ALL_VARY: Vary =
     Vary { ports: true, source_mac: true, destination_mac: true, destination: true, source: true };
 
-/// Returns a generator that is parked on its device. A program that was detached may still be there for a
-/// moment, because a process that another test starts holds its link until it executes its own program.
+/// Returns a generator that is parked on its device. A detached program may stay on the device for a short time,
+/// because a process that another test forks holds the link until it calls exec.
 fn parked(traffic: &Traffic) -> Generator {
     support::awaited("a parked generator", || {
         Some(Generator::new(traffic).unwrap()).filter(|generator| generator.parked())
@@ -79,7 +79,7 @@ fn stops_when_told() {
     assert_eq!(offered.packets, 0);
 }
 
-/// Returns the frames that the far end receives.
+/// Returns the frames that the peer device receives.
 fn received(traffic: &Traffic, namespace: &Namespace, packets: u64) -> Vec<Vec<u8>> {
     let (a, b) = namespace.veth("va", "vb", "");
     let _pass = Pass::attach(b, AttachMode::Native).unwrap();
@@ -145,8 +145,8 @@ fn random_order_is_repeatable_and_reaches_all_flows() {
     assert_eq!(set(&random), set(&in_turn));
 }
 
-/// Pages come back as the receiver left them, and changes by the far end must not be sent again. Here the
-/// kernel routes, which rewrites both MAC addresses and the TTL.
+/// The generator reuses pages after the receiver has changed them, and must not send the changes. In this test the
+/// receiver is the kernel, which routes the frames and thereby rewrites both MAC addresses and the TTL.
 #[test]
 fn headers_are_written_anew() {
     need_root!();

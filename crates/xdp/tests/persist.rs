@@ -278,7 +278,7 @@ fn hand_over_of_something_else_is_refused() {
 
 const HOLDER: &str = "XDP_TEST_HOLDER";
 
-/// Not a test of its own, but the process that `kill` kills. It holds a port until then.
+/// Not a test, but the process that another test starts and kills. The process holds a port until it is killed.
 #[test]
 fn holder() {
     let Ok(order) = std::env::var(HOLDER) else { return };

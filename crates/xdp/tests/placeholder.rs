@@ -108,7 +108,7 @@ fn when_down_decides_until_the_port_is_complete() {
     }
 }
 
-/// The maps that are created for a placeholder equal the maps that the BPF object declares.
+/// The maps that are created for a placeholder program have the properties of the maps that the BPF object declares.
 #[test]
 fn the_maps_are_those_of_a_port() {
     need_root!();

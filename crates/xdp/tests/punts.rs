@@ -1,4 +1,4 @@
-//! Tests of the limits of the control traffic that a router's hook passes to the kernel: classes as those of the
+//! Tests of the rate limits of control traffic that a router's hook passes to the kernel: equal classes in hook and
 //! workers, floods, known peers and known neighbours.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
@@ -21,11 +21,11 @@ use tables::{ANSWER, Rig, tagged};
 use xdp::route::{Own, PUNT_CLASSES, PuntLimits, PuntPeer, PuntRate, RoutePort, RouteStage};
 use xdp::{Counter, Loaded, Owner, PortProgram, StageChange, Verdict, WhenDown};
 
-/// Number of the port's interface. Another interface has number 0.
+/// Interface number of the port. The number 0 belongs to another interface.
 const INTERFACE: u16 = 5;
 const PORT: RoutePort = RoutePort { mac: NEAR[0], vrrp: false };
 
-/// Frames of every class, and of none, to the router or its link.
+/// Frames to the router or its link, of every class and of no class.
 const FRAMES: [&str; 33] = [
     "arp",
     "ip_dst=224.0.0.5,ip_proto=89",
@@ -62,7 +62,7 @@ const FRAMES: [&str; 33] = [
     "ip_dst=224.0.0.251,udp,dst_port=5353",
 ];
 
-/// Counters of the reasons for which frames are limited.
+/// Counters for the kinds of frames whose rate is limited.
 const LIMITED: [Counter; 4] =
     [Counter::PassedControl, Counter::PassedGroup, Counter::PassedLocal4, Counter::PassedLocal6];
 
@@ -108,7 +108,7 @@ struct Port {
 }
 
 impl Port {
-    /// Loads a program in which each class may pass `packets` in a second.
+    /// Loads a program that passes at most `packets` packets per second of each class.
     fn new(packets: u32) -> Port {
         let limits = limits(packets);
         let mut own = Own::new("blue").unwrap();
@@ -211,7 +211,8 @@ fn classes_are_those_of_the_workers() {
     assert!(limited.get() > 500, "{}: the comparison is of something", limited.get());
 }
 
-/// The kernel receives both addresses also from frames to the port's own station address.
+/// The kernel accepts packets to both addresses (255.255.255.255 and 0.0.0.0) even if the frame is sent to the port's
+/// own MAC address.
 #[test]
 fn broadcasts_to_the_station_address_of_the_port_are_limited() {
     need_root!();
@@ -234,7 +235,7 @@ fn broadcasts_to_the_station_address_of_the_port_are_limited() {
     }
 }
 
-/// Returns a segment to BGP's port of fd00:1::1, behind destination options headers.
+/// Returns a TCP segment to the BGP port of fd00:1::1, after destination options headers.
 fn behind_options(headers: u8) -> Vec<u8> {
     let length = 40 + u16::from(headers) * 8 + 20;
     ipv6("fd00:1::1".parse().unwrap(), length, |ip| {
@@ -277,8 +278,8 @@ fn packets_with_more_extension_headers_than_the_hook_reads_are_limited() {
     }
 }
 
-/// The kernel reads headers in any buffer of a frame. The hook reads only the first buffer, so it gives a frame whose
-/// header is behind this buffer to the worker. Priority tags fill the first buffer here.
+/// The kernel reads headers in any buffer of a frame. The hook reads only the first buffer, so it passes a frame whose
+/// header is in a later buffer to the worker. In this test, priority tags fill the first buffer.
 #[test]
 fn headers_behind_the_first_buffer_are_left_to_the_worker() {
     need_root!();

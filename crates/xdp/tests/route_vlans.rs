@@ -1,5 +1,5 @@
-//! Tests of VLANs that are interfaces of a router: their frames go to the worker, frames of other VLANs stay
-//! with the kernel, and a successor finds the list of VLANs.
+//! Tests of VLANs that are interfaces of a router. Frames of these VLANs go to the worker, and frames of other VLANs go
+//! to the kernel. A successor finds the list of VLANs.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -18,7 +18,7 @@ const BEHIND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 const BEHIND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7);
 const PORT: RoutePort = RoutePort { mac: NEAR[0], vrrp: false };
 const VLANS: [u16; 4] = [1, 100, 127, 4094];
-/// The VLANs, all without routing in the hook.
+/// The VLANs of the tests. The hook routes in none of them.
 const UP: [(u16, Option<u16>); 4] = [(1, None), (100, None), (127, None), (4094, None)];
 
 fn own() -> Own {

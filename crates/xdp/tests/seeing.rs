@@ -1,4 +1,5 @@
-//! Tests of observation of a hook: losses of the kernel after the verdict, recorded frames, and a reflector.
+//! Tests of tools that observe a hook: frames that the kernel loses after the verdict, recorded frames, and a
+//! reflector.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -99,7 +100,8 @@ fn a_full_socket_is_told_from_a_device_that_takes_nothing() {
     assert_eq!(lost(&losses, b, LossEvent::Device), counted);
 }
 
-/// A ring with enough space reports all losses. For a small ring, the rest is counted.
+/// A ring with enough space reports every lost frame. If the ring is too small, the losses that are not reported are
+/// counted.
 #[test]
 fn losses_are_told_one_by_one() {
     need_root!();

@@ -1,5 +1,5 @@
-//! Tests of steering: every target by test runs, the hash compared with the workers' hash, and real frames to
-//! sockets and CPUs.
+//! Tests of flow steering: every target with `BPF_PROG_TEST_RUN`, the hash compared with the workers' hash, and real
+//! frames to sockets and CPUs.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -53,7 +53,7 @@ fn frame(text: &str) -> Vec<u8> {
     spec::parse(text).unwrap()
 }
 
-/// A program with a steering, and optionally a socket in its slot.
+/// A program with flow steering, and optionally a socket for its queue.
 struct Port {
     loaded: Loaded,
     _socket: Option<OwnedFd>,
@@ -450,7 +450,8 @@ fn hash_and_flows_agree_with_the_workers() {
     assert!(flows > 100 && hashes > 1000, "{flows} flows of {hashes} frames");
 }
 
-/// Returns the offset of an IP packet's length behind up to two tags, and the valid length.
+/// Returns the offset of the length field of an IP packet after any number of tags, and the correct value of this
+/// field.
 fn length_of(frame: &[u8]) -> Option<(usize, u16)> {
     let mut at = 12;
     loop {

@@ -1,4 +1,4 @@
-//! Tests of SYN cookies by test runs: every branch of both schemes, on frames of every kind.
+//! Tests of SYN cookies with `BPF_PROG_TEST_RUN`: every branch of both schemes, with frames of every kind.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -750,7 +750,7 @@ fn a_hook_is_explained_and_adopted() {
     port.detach().unwrap();
 }
 
-/// Every refusal names the rule and gives advice.
+/// The error of every refused rule names the rule and suggests a fix.
 #[test]
 fn impossible_services_are_refused_by_name() {
     type Change = fn(&mut Rule);

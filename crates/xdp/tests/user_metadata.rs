@@ -1,5 +1,5 @@
-//! Tests of a custom program that leaves metadata or takes headroom, and of the metadata that the port adds
-//! in front of frames behind it.
+//! Tests of a custom program that leaves metadata or takes headroom, and of the metadata that the port's program then
+//! adds in front of the frames.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -56,8 +56,8 @@ fn leaving(metadata: usize, headroom: usize) -> UserProgram {
     UserProgram::load(&one("xdp.frags", "leaving", &body), None, true).unwrap()
 }
 
-/// Returns the length of the metadata in front of a frame that came through [`leaving`] with this headroom
-/// taken.
+/// Returns the length of the metadata before a frame that the program of [`leaving`] has processed, for this amount of
+/// headroom.
 #[track_caller]
 fn metadata_of(after: &[u8], frame: &[u8], headroom: usize) -> usize {
     let length = after.len() - frame.len() - headroom;
@@ -66,7 +66,7 @@ fn metadata_of(after: &[u8], frame: &[u8], headroom: usize) -> usize {
     length
 }
 
-/// A bridged port that knows both stations of [`UDP`]: the sender behind the port, and the receiver behind
+/// A bridged port whose station table contains both stations of [`UDP`]: the sender on this port, and the receiver on
 /// another device.
 struct Rig {
     attached: Attached,

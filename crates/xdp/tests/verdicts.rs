@@ -1,4 +1,5 @@
-//! Tests of every verdict of the port's program, by test runs of the object that is attached.
+//! Tests every verdict of the port's XDP program. The tests run the BPF object that is attached in production, with
+//! `BPF_PROG_TEST_RUN`.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -278,8 +279,8 @@ fn frames_truncated_at_every_byte_are_never_aborted() {
     }
 }
 
-/// Deterministic noise in the header bytes that the program examines. For every frame the program returns a
-/// valid verdict and counts once.
+/// Changes the header bytes that the program examines, in a pseudo-random but repeatable way. For every frame, the
+/// program returns a valid verdict and increments one counter.
 #[test]
 fn mutated_frames_leave_one_known_way() {
     need_root!();

@@ -225,8 +225,8 @@ impl Lab {
         Ok(Running::Port(Box::new(loaded.attach(self.device, AttachMode::Native, None)?)))
     }
 
-    /// Loads the port's program with the XDP stage that forwards by the kernel's routes to the output device,
-    /// and attaches the program to the receiving device.
+    /// Loads the port's program with the XDP stage that forwards packets according to the kernel's routes to the output
+    /// device, and attaches the program to the receiving device.
     fn routing(&self) -> Result<Attached, xdp::Error> {
         let locals = LocalAddresses { v4: OWN.map(Ipv4Addr::from).into(), ..LocalAddresses::default() };
         let config = ProgramConfig { owner: Owner::Routed, when_down: WhenDown::Pass, queues: 1, locals };

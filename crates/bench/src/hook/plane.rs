@@ -33,11 +33,11 @@ pub enum Plane {
     /// Trivium's program of a port with the bridge stage, whose MAC table has the source and the destination
     /// address of the frames.
     BridgeRedirect,
-    /// Minimal XDP program that forwards by the kernel's routes.
+    /// Minimal XDP program that forwards packets according to the kernel's routes.
     LeastRoute,
-    /// Trivium's hook, with its stage that forwards by copies of the kernel's routes.
+    /// Trivium's hook, with its stage that forwards packets according to copies of the kernel's routes.
     PortRoute,
-    /// Forwarding by the kernel's routes, without an XDP program.
+    /// Forwarding according to the kernel's routes, without an XDP program.
     KernelRoute,
 }
 

@@ -37,8 +37,8 @@ pub struct ConfigReport {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ShowParams {
-    /// Format of the response. `toml` is the text of a configuration file that loads to an equal configuration.
-    /// `json` (default) is JSON with the owners.
+    /// Format of the response. `toml`: a configuration file that yields an equal configuration when it is loaded.
+    /// `json` (default): JSON that also names the owner of each object.
     format: Option<String>,
 }
 

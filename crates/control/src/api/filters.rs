@@ -75,8 +75,8 @@ pub(super) struct RuleParams {
     /// Name of a rule. The new rule is placed directly in front of this rule, with the priority of this rule. The rule
     /// in the request body must not contain a priority.
     before: Option<String>,
-    /// Name of a rule. The new rule is placed directly behind this rule, with the priority of this rule. The rule in
-    /// the request body must not contain a priority.
+    /// Name of a rule. The new rule is placed directly after this rule, with the priority of this rule. The rule in the
+    /// request body must not contain a priority.
     after: Option<String>,
     /// Whether the change is only planned (dry run) and not applied.
     #[serde(default)]

@@ -364,8 +364,8 @@ fn what_the_tables_refuse_is_named_and_changes_nothing() {
     assert!(reaches(&rig, 1, 2));
 }
 
-/// A learning switch on os-ken, a controller from PyPI, controls the bridge. Hosts reach each other by its
-/// rules.
+/// A learning switch on os-ken, a controller from PyPI, controls the bridge. Hosts reach each other through the rules
+/// that the controller adds.
 #[test]
 fn a_learning_switch_on_os_ken_leads_real_packets() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");

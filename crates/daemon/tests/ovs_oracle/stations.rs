@@ -17,14 +17,14 @@ const UNTAGGED: u16 = 4094;
 /// VLAN mode of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Member {
-    /// Trunk of all VLANs and untagged frames, the default of OVS.
+    /// Trunk port that carries all VLANs and untagged frames, the default of OVS.
     All,
-    /// Trunk of the VLANs in [`VLANS`].
+    /// Trunk port that carries the VLANs in [`VLANS`].
     Trunk,
     /// Access port of one VLAN.
     Access(u16),
-    /// Trunk of the VLANs in [`VLANS`]. Untagged frames belong to the native VLAN, and frames of this VLAN
-    /// leave untagged.
+    /// Trunk port that carries the VLANs in [`VLANS`]. Untagged frames belong to the native VLAN, and frames of this
+    /// VLAN leave untagged.
     NativeUntagged(u16),
     /// Like [`Member::NativeUntagged`], but frames of the native VLAN leave tagged.
     NativeTagged(u16),

@@ -89,8 +89,8 @@ pub fn port(
     }
 }
 
-/// State of a port's device, read in the device's namespace. If the port's hook forwards by the kernel's routes, the
-/// routing settings of the namespace are included.
+/// State of a port's device, read in the device's namespace. If the port's hook forwards packets according to the
+/// kernel's routes, the routing settings of the namespace are included.
 struct Seen {
     info: LinkInfo,
     features: Vec<Feature>,
@@ -102,7 +102,7 @@ struct Seen {
     missed: Option<String>,
 }
 
-/// Kernel settings of the namespace that matter when a hook forwards packets by the kernel's routes.
+/// Kernel settings of the namespace that matter when a hook forwards packets according to the kernel's routes.
 struct Routed {
     /// Netfilter chains that do not see the packets that the hook forwards.
     bypassed: Vec<String>,

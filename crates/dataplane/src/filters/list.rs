@@ -198,8 +198,8 @@ impl Filtering {
         Some(u64::try_from(count).unwrap_or(u64::MAX))
     }
 
-    /// Writes the prefixes of the block list's file and the prefixes that an operator has blocked to the table
-    /// that hooks and workers read.
+    /// Updates the table of blocked prefixes that hooks and workers read. The table receives the prefixes in the block
+    /// list's file and the prefixes that an operator has blocked.
     pub(super) fn write_list(&mut self) -> Result<(), xdp::Error> {
         if self.kernel.is_none() && self.stage.is_none() {
             // The list has no user. The next user creates it.

@@ -5,8 +5,8 @@
 //! of the time, even with very many rules. Rules are copied in parts, between which the slow path and controllers can
 //! lock the tables. Rules that change during the copy are copied again, also in parts, until few changed rules are
 //! left. The last changed rules are copied under one lock, so that the file contains a consistent state. If rules
-//! change faster than they are copied, the copy is given up and repeated later. Only the copy at the end of the process
-//! then holds the lock until all rules are copied.
+//! change faster than they are copied, the copy is abandoned and repeated later. Only the copy at the end of the
+//! process then holds the lock until all rules are copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -37,12 +37,13 @@ const FEW: usize = 4096;
 /// Maximum work for copying actions when a copy of rules is completed under one lock. The unit is the visit of one rule
 /// ([`Pipeline::work_to_copy`](switch::flow::Pipeline::work_to_copy)).
 const FEW_ACTIONS: usize = 1 << 16;
-/// Maximum number of times that changed rules are copied again, in parts, before a copy is given up or completed under
+/// Maximum number of times that changed rules are copied again, in parts, before a copy is abandoned or completed under
 /// one lock.
 const ROUNDS: usize = 16;
 /// Maximum number of rule slots that are visited during one lock of the tables to find changed rules.
 const LOOKED_AT: usize = 1 << 16;
-/// Time for which the tables stay unlocked between two parts of a copy.
+/// Time for which the tables stay unlocked after each part of a scan or copy, so that other threads can lock the
+/// tables.
 const LET_GO: Duration = Duration::from_micros(100);
 
 /// Flow tables and OpenFlow port numbers of a bridge, to be written to the bridge's rule file.
@@ -363,7 +364,7 @@ mod tests {
         });
     }
 
-    /// A copy of rules that change faster than they are copied is given up, because its last part would lock the
+    /// A copy of rules that change faster than they are copied is abandoned, because its last part would lock the
     /// tables for an unbounded time. The copy at the end of the process is always completed.
     #[test]
     fn a_copy_of_rules_that_change_too_fast_is_given_up() {

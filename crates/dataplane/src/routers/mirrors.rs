@@ -5,7 +5,7 @@
 //!
 //! Settings that an operator or a routing daemon makes on the TAP (addresses, MTU, Ethernet address, up or down) apply
 //! to the interface. The kernel receives on the TAP the packets that workers pass to it for the interface (punts).
-//! Packets that the kernel sends on the TAP leave by the port, with the VLAN's tag.
+//! Packets that the kernel sends on the TAP leave through the port, with the VLAN's tag.
 //!
 //! When the daemon ends, the TAPs stay with all their settings. In a hand-over, the successor receives the queues of
 //! the TAPs, so the TAPs never go down.
@@ -185,7 +185,7 @@ impl Running {
     }
 
     /// Returns the mirror devices as ports of the data path. A packet that the kernel sends on a mirror device is
-    /// transmitted by its port, with the VLAN's tag.
+    /// transmitted through its port, with the VLAN's tag.
     pub fn mirror_ports<'p>(&'p self, ports: &'p Ports) -> impl Iterator<Item = (PortId, PortView)> + 'p {
         self.mirrors.iter().map(|((name, vlan), own)| {
             let base = ports.get(name);

@@ -28,8 +28,8 @@ pub enum Decision {
     PaperTable1,
     /// Reproduces table 2 of the NSDI 2015 paper "The Design and Implementation of Open vSwitch".
     PaperTable2,
-    /// Measures forwarding by the rules of the NSDI 2015 paper, with frames whose headers are never written (like the
-    /// frames of DPDK's `net_null`).
+    /// Measures forwarding according to the rules of the NSDI 2015 paper, with frames whose headers are never written
+    /// (like the frames of DPDK's `net_null`).
     PaperNull,
     /// Measures the memory that 100,000 megaflows use.
     FlowMemory,

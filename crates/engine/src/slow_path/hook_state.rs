@@ -87,8 +87,8 @@ impl Part {
     }
 }
 
-/// A megaflow that was removed from the XDP hook, with the megaflow's cached actions. The final
-/// statistics are added to the rules of these actions.
+/// A megaflow that was removed from the XDP hook, with its cached actions. The megaflow's final statistics are added to
+/// the rules from which these actions were translated.
 pub(super) struct Leaving {
     pub slot: u32,
     /// Number of the grace period after which no program matches the megaflow any more. `None` if the grace

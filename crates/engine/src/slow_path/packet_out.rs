@@ -113,7 +113,8 @@ impl SlowPath {
     }
 }
 
-/// Translates a packet-out by the current rules. Returns `None` if the packet is not a valid frame.
+/// Translates the actions of a packet-out into datapath actions, according to the bridge's current rules. Returns
+/// `None` if the packet is not a valid frame.
 fn decide(pipeline: &Pipeline, packet: &PacketOut) -> Option<Translated> {
     let flow = pipeline.read_packet_out(packet).ok()?;
     let asked = TranslationInput { flow: &flow, frame: Some(&packet.frame), trace: false };

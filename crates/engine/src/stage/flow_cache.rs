@@ -28,7 +28,7 @@ pub struct Flows {
     /// Number of packets that wait in this worker or at the slow path and have arrived through a patch port
     /// ([`Ticket::Patch`]).
     pub(super) beyond_queues: usize,
-    /// For each port, the number of packets that were sent to the slow path and have not come back.
+    /// For each port, the number of packets that were sent to the slow path and have not been returned.
     pub(super) asked: Vec<u16>,
     pub(super) found: Box<[u32; BURST]>,
     pub(super) rounds: u32,

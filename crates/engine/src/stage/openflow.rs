@@ -212,7 +212,7 @@ fn bell(flows: &mut Flows) {
 }
 
 /// Sends a packet to the slow path. If an earlier packet of the flow is already at the slow path, the packet waits in
-/// the worker until the earlier packet comes back. If a limit is exceeded, the packet is dropped.
+/// the worker until the slow path returns the earlier packet. If a limit is exceeded, the packet is dropped.
 #[cold]
 fn miss(asks: Waiting, flows: &mut Flows, egress: &mut Egress<'_>, context: &mut WorkerContext) {
     let (port, ticket) = (asks.port, asks.ticket);

@@ -288,7 +288,7 @@ fn capture(out: PortId, context: &mut WorkerContext) {
     }
 }
 
-/// Drops all packets in the outbox that are to be transmitted by port `out`.
+/// Drops all packets in the outbox that are to be transmitted through port `out`.
 fn drop_all<R: Recorder>(out: PortId, reason: DropReason, context: &mut WorkerContext, recorder: &mut R) {
     let Some(batch) = context.outbox.batch(out) else { return };
     if batch.is_empty() {

@@ -78,8 +78,8 @@ struct Burst<'k, const W: usize> {
     keys: [&'k [u64; W]; BURST],
     sums: [u64; BURST],
     hashes: [u32; BURST],
-    /// Summand of each shared mask word ([`Terms`]) in the hash of each key. Bit `n` of `known` is set if the summands
-    /// of the shared mask word `n` have been computed.
+    /// `products[n][k]` is the term that the shared mask word `n` ([`Terms`]) adds to the hash of key `k`. Row `n` is
+    /// valid only if bit `n` of `known` is set.
     products: [[u64; BURST]; MOST_TERMS],
     known: u32,
 }

@@ -52,7 +52,7 @@ pub enum PortKind {
 
 /// Describes how the ports of one kind are read from a configuration.
 pub(crate) struct KindEntry {
-    /// Configuration word of the kind.
+    /// Configuration keyword of the port kind.
     pub name: &'static str,
     /// Keys of `[port.NAME]` that are valid for this kind, but not for all kinds.
     pub keys: &'static [&'static [&'static str]],
@@ -109,7 +109,7 @@ pub(crate) const KINDS: [KindEntry; 8] = [
     KindEntry { name: "null", keys: &[], receives: false, read: |_, _, _| Some(PortKind::Null) },
 ];
 
-/// Configuration words of the kinds, in the order of [`KINDS`].
+/// Configuration keywords of the port kinds, in the order of [`KINDS`].
 pub(crate) const KIND_NAMES: &[&str] = &{
     let mut names = [""; KINDS.len()];
     let mut at = 0;
@@ -140,7 +140,7 @@ impl PortKind {
         self.name_and_settings().1
     }
 
-    /// Returns the configuration word of the kind.
+    /// Returns the configuration keyword of the port kind.
     pub fn name(&self) -> &'static str {
         self.name_and_settings().0
     }

@@ -57,7 +57,7 @@ impl Default for XdpOptions {
     }
 }
 
-/// Source of the routes that a port's hook forwards by.
+/// Source of the routes according to which a port's hook forwards packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Routing {

@@ -1,4 +1,4 @@
-//! Changes of rules and tables while other sessions go on.
+//! Changes of rules and tables while other sessions continue.
 
 use super::*;
 

@@ -14,8 +14,8 @@ use switch::flow::text::sub_field;
 /// Returns the OpenFlow settings of a bridge. Returns `None` for a bridge that forwards only by MAC learning. XDP
 /// programs can forward the frames of such a bridge in the driver, without the daemon.
 ///
-/// As in Open vSwitch, every bridge forwards by OpenFlow rules by default. The exception is a bridge with
-/// `other_config:openflow=false`, a fail mode other than `secure`, and no controller.
+/// As in Open vSwitch, every bridge forwards packets according to OpenFlow rules by default. The exception is a bridge
+/// with `other_config:openflow=false`, a fail mode other than `secure`, and no controller.
 pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) -> Option<model::OpenFlow> {
     let plain = bridge.other_config.get("openflow").is_some_and(|text| text == "false");
     let secure = bridge.fail_mode == FailMode::Secure;

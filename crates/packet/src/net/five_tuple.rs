@@ -15,7 +15,7 @@ pub struct FiveTuple {
     pub source: IpAddr,
     /// Destination IP address of the packets, of the same family as the source address.
     pub destination: IpAddr,
-    /// IP protocol number of the packets. For IPv6, the protocol of the header behind the extension headers.
+    /// IP protocol number of the packets. For IPv6, the protocol of the header after the extension headers.
     pub protocol: u8,
     /// Source port and destination port. Both ports are required for TCP, UDP and SCTP, and not allowed for other
     /// protocols.

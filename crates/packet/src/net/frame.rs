@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Protocol family of a frame behind its VLAN tags.
+/// Protocol family of a frame, after the VLAN tags.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {

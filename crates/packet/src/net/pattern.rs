@@ -44,9 +44,9 @@ pub enum PatternBase {
     Frame,
     /// First byte of the IP header.
     Network,
-    /// First byte behind the IP header and its extension headers.
+    /// First byte after the IP header and its extension headers.
     Transport,
-    /// First byte behind the TCP, UDP or UDP-Lite header.
+    /// First byte after the TCP, UDP or UDP-Lite header.
     Payload,
 }
 

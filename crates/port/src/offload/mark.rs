@@ -15,7 +15,7 @@ const UDP: u8 = 17;
 /// equals the pseudo-header sum by chance. The completion of such a checksum does not change the
 /// checksum.
 ///
-/// Padding behind the IP packet is set to zero, so that the padding does not affect the sum.
+/// Padding after the IP packet is set to zero, so that the padding does not affect the sum.
 pub fn mark_bare_checksum(packet: &mut Packet, memory: &FrameMemory, layers: &Layers, key: &FlowKey) -> bool {
     if !packet.flags().is_empty() || layers.is_fragment() || layers.malformed().is_some() {
         return false;

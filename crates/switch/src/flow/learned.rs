@@ -27,7 +27,7 @@ impl LearnedFlow {
     }
 }
 
-/// Table and cookie that a `learn` action gives to its learned flow entries.
+/// Table and cookie that a `learn` action assigns to its learned flow entries.
 pub(super) type Key = (u8, u64);
 
 /// Counts of `learn` actions. Learned flow entries are removed when the last `learn` action with their table and cookie

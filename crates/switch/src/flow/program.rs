@@ -30,9 +30,9 @@ pub enum Op {
     /// Adds an MPLS label stack entry. The first value is the new EtherType of the packet, the second is the label
     /// stack entry.
     PushMpls(u16, u32),
-    /// Removes the outer MPLS label stack entry. The value is the EtherType of the header behind the entry.
+    /// Removes the outer MPLS label stack entry. The value is the EtherType of the header after the entry.
     PopMpls(u16),
-    /// Writes this TTL into the IP header behind the last MPLS label.
+    /// Writes this TTL into the IP header after the last MPLS label.
     CopyTtlIn(u8),
     /// Adds an 802.1ah header with this TPID (normally 0x88e7) and this I-TAG. The MAC addresses are copied to the new
     /// header.

@@ -112,8 +112,8 @@ struct Place {
     /// Version of the tables at which the slot's rule was last added, changed or removed.
     changed: u64,
     rule: Option<Box<Rule>>,
-    /// Work of visiting the actions of the slot's rule once, in units of one rule visit ([`Instructions::work`]). The
-    /// value is 0 for a free slot.
+    /// Work of visiting the actions of the slot's rule ([`Instructions::work`]). The work of visiting one rule is 1.
+    /// The value is 0 for a free slot.
     work: usize,
     /// Whether the slot is in the free list.
     is_listed: bool,
@@ -147,7 +147,7 @@ struct Chain {
     /// Slot of the rule that was added to the chain last.
     first: u32,
     count: u32,
-    /// Sum of the work of visiting the actions of the chain's rules, in units of one rule visit.
+    /// Total work of visiting the actions of all rules in the chain. The work of visiting one rule is 1.
     work: usize,
     /// Table and cookie of the chain's rules. The value is `None` if the chain is doomed, that is,
     /// if its rules are about to be removed.
@@ -180,8 +180,8 @@ pub(crate) struct Rules {
     /// Numbers of free slots, each listed once. If a rule was restored to a listed slot, the slot is skipped.
     free: Vec<u32>,
     count: usize,
-    /// Sum of the work of visiting the actions of all rules, in units of one rule visit. `table_work` holds the sum
-    /// for each table.
+    /// Total work of visiting the actions of all rules. The work of visiting one rule is 1. `table_work` holds the
+    /// total for each table.
     work: usize,
     table_work: HashMap<u8, usize>,
     /// For each table and cookie, the identifier of the chain to which new rules are added.

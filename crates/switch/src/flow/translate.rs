@@ -6,10 +6,9 @@
 //! has overwritten bits, later look-ups of these bits do not depend on the packet. Bits of a VLAN tag that actions
 //! have moved are attributed to their original position.
 //!
-//! Header changes are collected in the flow and become one step before the next output. Some
-//! properties of a packet are not part of the flow key, for example the header behind a removed
-//! label, or the length. A result that depends on such a property applies only to this packet
-//! ([`Translated::is_own`]) and is not cached.
+//! Header changes are collected in the flow and become one step before the next output. Some properties of a packet are
+//! not part of the flow key, for example the header after a removed label, or the length. A result that depends on such
+//! a property applies only to this packet ([`Translated::is_own`]) and is not cached.
 
 mod action_set;
 mod actions;
@@ -159,7 +158,7 @@ struct Run<'p> {
     /// was not needed so far.
     rendered: Option<(Arc<Vec<u8>>, usize)>,
     tags: [Origin; 2],
-    /// Whether a header was removed, and the header behind it has not been parsed.
+    /// Whether a header was removed, and the header after it has not been parsed.
     opaque: bool,
     stack: Vec<(u128, u16)>,
     /// Queue that the actions translated so far have selected for later outputs. `None` means the default queue.
@@ -398,8 +397,8 @@ impl<'p> Run<'p> {
         meets
     }
 
-    /// Parses the frame again if an action has removed a header, to extract the fields of the
-    /// header behind the removed header.
+    /// Parses the frame again if an action has removed a header, to extract the fields of the header after the removed
+    /// header.
     fn see_through(&mut self) {
         if !self.opaque {
             return;

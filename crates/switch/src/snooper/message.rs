@@ -14,10 +14,9 @@
 //!   the packet. As in Linux, IGMP may lack the router alert. MLD has exactly one router alert, in a
 //!   hop-by-hop header directly before the message (RFC 3810 sections 5, 6.2 and 7.4), and a link-local
 //!   source;
-//! - queries to a destination other than all hosts or the group in question (RFC 3376 section
-//!   4.1.12, RFC 3810 section 5.1.15), general queries with sources (sections 4.1.9 and 5.1.10),
-//!   queries behind tags other than the tag of the VLAN, and queries so long that a listener's MTU
-//!   may stop them.
+//! - queries to a destination other than all hosts or the group in question (RFC 3376 section 4.1.12, RFC 3810 section
+//!   5.1.15), general queries with sources (sections 4.1.9 and 5.1.10), queries after tags other than the tag of the
+//!   VLAN, and queries so long that a listener's MTU may stop them.
 //!
 //! Source filters of IGMPv3 and MLDv2 are reduced to membership: a host that listens to any source is a member of the
 //! group.

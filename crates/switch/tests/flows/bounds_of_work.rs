@@ -1,9 +1,10 @@
-//! Tests that hostile rules are bounded in work and stack.
+//! Tests that the work and the stack usage of hostile rules are bounded.
 
 use super::*;
 
-/// Rules of one match that name very many conjunctions are work of a packet that matches them. A packet with
-/// too much work is dropped, as with too many actions. Ordinary numbers are far below the limit.
+/// If the rules with one match name very many conjunctions, the conjunctions count as work of a packet that matches the
+/// rules. A packet with too much work is dropped, like a packet with too many actions. Usual numbers of conjunctions
+/// are far below the limit.
 #[test]
 fn conjunctions_count_as_work() {
     let ip = Match::ANY.with(Field::EthType, 0x0800);
@@ -61,8 +62,8 @@ fn loops_end() {
     assert_eq!(refused, Err((0, FlowError::GroupLoop)));
 }
 
-/// A look-up in a later table is not a recursion (as in Open vSwitch). Only the number of look-ups bounds a
-/// chain of tables, and the stack of a thread suffices for the deepest nesting that the bounds allow.
+/// A look-up in a later table is not a recursion (as in Open vSwitch), so only the number of look-ups limits a chain of
+/// tables. The stack of a thread suffices for the deepest nesting that the limits allow.
 #[test]
 fn resubmits_to_later_tables_do_not_deepen() {
     let resubmit = |table| Action::Resubmit { port: None, table: Some(table) };
@@ -88,8 +89,8 @@ fn resubmits_to_later_tables_do_not_deepen() {
     assert_eq!((translated.failed, translated.rules.len()), (Some(switch::flow::Failed::Depth), 66));
 }
 
-/// Clones inside each other need far more of the stack than look-ups, and groups with clones in their buckets, too. A
-/// translation that needs more than there is ends, and the process lives.
+/// Nested clones, and groups with clones in their buckets, need far more stack than look-ups. A translation that needs
+/// more stack than there is ends, and the process continues.
 #[test]
 fn no_nesting_of_clones_exceeds_the_stack() {
     let resubmit = |table| Action::Resubmit { port: None, table: Some(table) };
@@ -122,7 +123,7 @@ fn no_nesting_of_clones_exceeds_the_stack() {
     assert_eq!(run(&few, &frame, 1).len(), 2);
 }
 
-/// Steps that take long for each packet weigh more than others, and a copy that goes nowhere adds none.
+/// Steps that take a worker long count as more than one step. A clone without an output adds no step.
 #[test]
 fn what_a_packet_takes_in_the_worker_is_bounded() {
     let mut pipeline = pipeline();
@@ -150,7 +151,7 @@ fn what_a_packet_takes_in_the_worker_is_bounded() {
     assert_eq!(ops(&pipeline).len(), 4000);
 }
 
-/// The choice of a bucket hashes all fields of the group, and is work even for a group without buckets.
+/// The choice of a bucket hashes all hash fields of the group. It counts as work even for a group without buckets.
 #[test]
 fn hashes_of_select_groups_count_as_work_and_memory() {
     let mut pipeline = pipeline();
@@ -227,8 +228,8 @@ fn copies_of_nested_lists_count_as_work() {
     }
 }
 
-/// A header that is added or removed moves all octets of the frame. The moves of a long frame count as work, and a
-/// frame that becomes long by its headers does, too.
+/// The addition or removal of a header moves all octets of the frame. In a long frame, these moves count as work.
+/// Frames that become long because headers are added are included.
 #[test]
 fn headers_of_long_frames_count_as_work() {
     let mut pipeline = pipeline();

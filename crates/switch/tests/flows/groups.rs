@@ -30,8 +30,8 @@ fn buckets_and_clones_leave_the_packet_as_it_was() {
     assert_eq!(left[3].1, frame);
 }
 
-/// Fast failover and select groups skip the bucket of a member port without link, and use the bucket again
-/// when the link is back.
+/// Fast failover and select groups skip the bucket of a member port whose link is down, and use the bucket again when
+/// the link is up.
 #[test]
 fn a_bucket_that_watches_a_port_without_link_is_left_out() {
     let mut pipeline = pipeline();
@@ -115,7 +115,7 @@ fn hostile_groups_and_lists_come_to_an_end() {
     assert_eq!(back, Err((0, FlowError::GroupLoop)));
 }
 
-/// Requests for different hosts spread over a group's buckets, and a reply gets the bucket of its request.
+/// ARP requests for different hosts are distributed over a group's buckets, and a reply uses the bucket of its request.
 #[test]
 fn a_select_group_spreads_arp_by_its_addresses() {
     for method in [SelectMethod::Default, SelectMethod::DpHash { parameter: 7 }] {

@@ -31,8 +31,8 @@ fn labels_go_on_and_come_off() {
     );
 }
 
-/// Behind one label, or behind several of which all but the last are removed, the TTL is copied into an IPv4
-/// header (with its checksum updated) or an IPv6 header, and into nothing else.
+/// The TTL is copied into the IPv4 header (and the checksum is updated) or the IPv6 header after the last label. If
+/// there are several labels, all others must have been removed. The TTL is not copied into any other header.
 #[test]
 fn a_ttl_is_copied_into_the_header_behind_the_last_label() {
     let mut pipeline = pipeline();

@@ -1,5 +1,5 @@
-//! Consistency of translation: bits outside a flow's mask may change without a change of the actions.
-//! Execution of programs on frames.
+//! Tests that a translation is consistent: the actions do not change if bits outside a flow's mask change. Tests the
+//! execution of programs on frames.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod bounds_of_work;
@@ -56,8 +56,8 @@ fn rewriting_keeps_checksums_sound() {
     assert_eq!(left[1].0, PortId(3));
 }
 
-/// A queue is selected once before its outputs. Within a bucket or copy the selection applies only there. No
-/// queue is selected without an output.
+/// A queue is selected once before its outputs. A selection within a bucket or clone applies only there. If there is no
+/// output, no queue is selected.
 #[test]
 fn outputs_go_by_the_queue_that_was_set() {
     let ops = |actions: Vec<Action>| {
@@ -213,7 +213,7 @@ fn a_rule_that_is_added_again_is_added_and_one_that_stays_is_not_told_of() {
     assert_eq!(change(modify, None, vec![out(2)]), [("modified", true)]);
 }
 
-/// Generates matches of few values, so that rules and packets match.
+/// Generates matches with few different values, so that packets often match rules.
 fn any_match() -> impl Strategy<Value = Match> {
     let part = prop_oneof![
         (1_u128..4).prop_map(|port| vec![(Field::InPort, port, None)]),

@@ -1,5 +1,5 @@
-//! The naive bridge: one map, one frame at a time, written from the text of IEEE 802.1Q and RFC 4541 without
-//! regard to speed. Clause numbers are those of 802.1Q-2022.
+//! A naive bridge, which processes one frame at a time with one map. It is written from the text of IEEE 802.1Q and RFC
+//! 4541 without regard to speed. Clause numbers are those of 802.1Q-2022.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -107,7 +107,7 @@ impl Oracle {
         self.table.insert((vid, mac), Entry { port: Some(port), is_static: false, seen_secs });
     }
 
-    /// Removes dynamic entries silent for longer than the ageing time (8.8.3).
+    /// Removes dynamic entries whose stations have sent nothing for longer than the ageing time (8.8.3).
     pub fn age(&mut self, now_secs: u64) {
         let ageing = u64::from(self.config.ageing_secs);
         self.table.retain(|_, entry| entry.is_static || now_secs - entry.seen_secs <= ageing);
@@ -117,7 +117,7 @@ impl Oracle {
         self.table.retain(|key, entry| entry.is_static || !unwanted(key.0, key.1, entry.port.unwrap()));
     }
 
-    /// Returns VLAN, address, port, age and whether static of each entry, sorted.
+    /// Returns VLAN, address, port and age of each entry, and whether the entry is static. The list is sorted.
     pub fn listing(&self, now_secs: u64) -> Vec<(u16, MacAddr, Option<u16>, u64, bool)> {
         let age = |entry: &Entry| if entry.is_static { 0 } else { now_secs - entry.seen_secs };
         let list =
@@ -239,7 +239,8 @@ impl Oracle {
         }
     }
 
-    /// Returns the ports for a multicast frame, `None` for all, and whether the snooper reads it (RFC 4541).
+    /// Returns the output ports for a multicast frame (`None` for all ports), and whether the snooper reads the frame
+    /// (RFC 4541).
     fn group(&self, frame: &Frame, vid: u16) -> (Option<Vec<u16>>, bool) {
         let Some(address) = frame.ip_destination() else { return (None, false) };
         let routers = self.routers.get(&(vid, address.is_ipv6())).cloned().unwrap_or_default();

@@ -71,8 +71,8 @@ fn groups_are_bounded_per_port_and_per_bridge() {
     assert_eq!(lab.data(group(9)), [1]);
 }
 
-/// A query to a link-layer address that no host receives removes no listener. Neither does a query to another
-/// IP destination, one that has crossed a router, or one over IPv6 without a router alert.
+/// A query to a link-layer address that hosts do not receive removes no listener. Queries to other IP destinations,
+/// queries that a router has forwarded, and IPv6 queries without a router alert also remove no listener.
 #[test]
 fn queries_that_hosts_do_not_hear_have_no_effect() {
     let mut lab = Lab::new();
@@ -127,8 +127,8 @@ fn protected(ports: &[u16], router: Option<bool>) -> BridgeConfig {
     config
 }
 
-/// A tenant on a protected port is not a router, and queries of the tenant, which other tenants do not hear,
-/// do not remove their memberships.
+/// A tenant on a protected port is not a multicast router. Other protected ports do not receive the tenant's queries,
+/// so these queries do not remove memberships.
 #[test]
 fn a_protected_port_neither_cuts_off_nor_captures_the_groups_of_others() {
     for router in [None, Some(true)] {
@@ -148,7 +148,8 @@ fn a_protected_port_neither_cuts_off_nor_captures_the_groups_of_others() {
     }
 }
 
-/// A querier that protected listeners do not hear does not keep a group from flooding when they are silent.
+/// The queries of a querier on a protected port do not reach listeners on protected ports. If these listeners send no
+/// reports, the group is flooded.
 #[test]
 fn a_querier_on_a_protected_port_starves_no_protected_listener() {
     let mut lab = Lab::without_querier(SnooperConfig::default());
@@ -162,8 +163,8 @@ fn a_querier_on_a_protected_port_starves_no_protected_listener() {
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
 }
 
-/// A query about a group removes only a port that has left, whatever the query's source. Hosts discard a
-/// query with a source on another subnet (`rp_filter`) or with their own address, and do not answer it.
+/// A group-specific query removes only a port that has left the group, whatever the query's source address is. Hosts
+/// discard a query with a source on another subnet (`rp_filter`) or with their own address, and do not answer it.
 #[test]
 fn a_query_that_listeners_discard_cuts_no_listener_off() {
     let mut lab = Lab::new();
@@ -184,8 +185,8 @@ fn a_query_that_listeners_discard_cuts_no_listener_off() {
     assert_eq!(lab.data(NEWS), [1, 3, 9]);
 }
 
-/// A forger that joins a group and sends general queries that no host hears does not deprive others of the
-/// group.
+/// An attacker joins a group and sends forged general queries that reach no other host. The other members stay in the
+/// group, although they do not answer the queries.
 #[test]
 fn a_querier_that_listeners_do_not_hear_starves_none() {
     let forged = || query([203, 0, 113, 1].into(), 100, Ipv4Addr::UNSPECIFIED);
@@ -234,7 +235,7 @@ fn a_querier_that_listeners_do_not_hear_starves_none() {
     assert!(lab.data(NEWS).contains(&2));
 }
 
-/// A port at its bound of groups keeps no silent ones, to have space for new ones.
+/// A port at its limit of groups loses memberships that are not reported any more, so that new groups have space.
 #[test]
 fn silent_memberships_make_room_at_a_port_that_is_full() {
     let bounds = SnooperConfig { max_groups_per_port: 3, ..SnooperConfig::default() };
@@ -251,7 +252,7 @@ fn silent_memberships_make_room_at_a_port_that_is_full() {
     assert_eq!(known, [(group(0).into(), vec![PortId(2)]), (group(1).into(), vec![PortId(1)])]);
 }
 
-/// Messages that Linux's IP input, IGMP and MLD discard: invalid sources, options, headers and tags before
+/// Tests messages that Linux discards in IP, IGMP or MLD, because of invalid sources, options, headers or tags before
 /// the message.
 #[test]
 fn queries_that_ip_discards_have_no_effect() {
@@ -301,8 +302,8 @@ fn queries_that_ip_discards_have_no_effect() {
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
 }
 
-/// 1,100 reports a second of one port leave the snooper's ring to others, because a port is limited to 100
-/// copies a second and bursts of 50.
+/// One port sends 1,100 reports per second. The snooper's ring still has space for other ports, because each port is
+/// limited to 100 copies per second and bursts of 50.
 #[test]
 fn a_flood_of_reports_has_a_share_of_the_copies() {
     let mut lab = Lab::new();

@@ -1,5 +1,5 @@
-//! Multicast snooping in the scenarios of RFC 4541: bridge and snooper together, with frames as hosts and
-//! routers send them.
+//! Tests multicast snooping in the scenarios of RFC 4541. Bridge and snooper run together, and process the frames that
+//! hosts and routers send.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -29,7 +29,7 @@ const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 const QUERIER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
 /// A group that always floods.
 const MDNS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
-/// Seconds after which a report is not a host's own repetition of its first one.
+/// Time in seconds after which a report cannot be a host's repetition of its first report.
 const SETTLED: u64 = 12;
 
 /// A bridge with hosts on ports 1 to 4, a router on port 9, and port 5 in another VLAN.
@@ -44,8 +44,8 @@ impl Lab {
         Lab::with(SnooperConfig::default())
     }
 
-    /// Creates a bridge with a querier that is not a router, a switch behind port 9, whose query a host on
-    /// port 2 has answered.
+    /// Creates a bridge with a querier on port 9, which is a switch and not a router. A host on port 2 has answered its
+    /// query.
     fn with(config: SnooperConfig) -> Lab {
         let mut lab = Lab::without_querier(config);
         lab.send(9, &query(Ipv4Addr::UNSPECIFIED, 100, Ipv4Addr::UNSPECIFIED));
@@ -293,7 +293,8 @@ fn without_a_querier_all_groups_flood() {
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
 }
 
-/// If a flood of reports displaced copies of a port, other listeners behind the port keep their groups.
+/// If a flood of reports on a port exceeds the limit of copies, reports of other listeners on this port can be lost.
+/// These listeners stay in their groups.
 #[test]
 fn listeners_behind_a_port_whose_copies_were_left_out_stay() {
     let mut lab = Lab::new();

@@ -129,7 +129,7 @@ impl Sources {
     }
 }
 
-/// Parameters by which the XDP program of one port forwards packets by routes.
+/// Parameters by which the XDP program of one port forwards packets according to routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerPort {
     /// Number of the port in its process. [`AnswerInterface::port`] contains this number.
@@ -315,16 +315,16 @@ impl Answers {
         self.words(6)
     }
 
-    /// Enables forwarding by routes in the XDP programs for each address family, from the next frame on. Packets of a
-    /// family that is not enabled go to the worker.
+    /// Enables forwarding according to routes in the XDP programs for each address family, from the next frame on.
+    /// Packets of a family that is not enabled go to the worker.
     pub fn answer(&self, ipv4: bool, ipv6: bool) {
         let families = if ipv4 { IPV4 } else { 0 } | if ipv6 { IPV6 } else { 0 };
         self.set(IPV4 | IPV6, families);
     }
 
     /// Sets whether all packets go to the worker, from the next frame on. This is needed while packets are captured or
-    /// traced in the workers. A queue without a worker is not affected, so that a router whose daemon was killed goes
-    /// on forwarding.
+    /// traced in the workers. A queue without a worker is not affected, so that a router whose daemon was killed
+    /// continues to forward.
     pub fn watch(&self, on: bool) {
         self.set(WATCHED, if on { WATCHED } else { 0 });
     }
@@ -418,7 +418,7 @@ impl Answers {
 }
 
 impl AnswerMaps {
-    /// Names of all maps that only a program that forwards by routes has.
+    /// Names of all maps that only a program that forwards packets according to routes has.
     pub const NAMES: [&'static str; MAPS] =
         [TRIE4, TRIE6, PATHS, GROUPS, NEIGHBOURS, LINKS, SENT, INTERFACES, SWITCH, DEVICES, COUNTS, FRAMES];
 
@@ -435,7 +435,7 @@ impl AnswerMaps {
         self.maps[at].as_fd()
     }
 
-    /// Returns the words of `struct route_conf` about forwarding by routes, from the member `answers` on.
+    /// Returns the words of `struct route_conf` about forwarding according to routes, from the member `answers` on.
     pub fn conf(&self, port: &AnswerPort) -> [u32; 10] {
         let less = |count: u32| count - 1;
         [
@@ -511,7 +511,7 @@ impl AnswerMaps {
 
     /// Restores the route tables of a program that is already in the kernel. `take` returns the program's map of a
     /// given name. `conf` holds the words of `struct route_conf` from the member `answers` on. Returns `None` if the
-    /// program does not forward by routes.
+    /// program does not forward packets according to routes.
     pub fn adopt(
         conf: &[u32],
         secrets: [u64; LINK_SECRETS],

@@ -1,6 +1,6 @@
 //! Rate limits of the control packets that the XDP programs of a virtual router's ports pass to the kernel (punts).
 //! Packets are classified by protocol. Each class has a rate, and within it a share for each interface and each source.
-//! Workers limit their own punts to the kernel by the same rules (`router::PuntPolicer`).
+//! Workers limit their own punts to the kernel according to the same rules (`router::PuntPolicer`).
 //!
 //! All ports of a router share the limits. `bpf/include/stage_punt.h` applies them.
 

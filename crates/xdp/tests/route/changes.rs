@@ -3,7 +3,8 @@
 use super::*;
 use xdp::StageChange;
 
-/// Sends frames by the ten thousand until `done` is set, and checks that each has this outcome.
+/// Runs the program on frames, 10,000 at a time, until `done` is set. Checks that each frame increments the counter
+/// `way`.
 fn stream(loaded: &Loaded, frame: &[u8], way: Counter, done: &AtomicBool) {
     let mut frames = 0;
     while !done.load(Ordering::Relaxed) || frames == 0 {
@@ -14,8 +15,8 @@ fn stream(loaded: &Loaded, frame: &[u8], way: Counter, done: &AtomicBool) {
     assert_eq!((counters.get(way), counters.seen()), (frames, frames), "each of them leaves so");
 }
 
-/// Own addresses change while millions of frames pass. Each frame to an address that stays goes to the
-/// kernel.
+/// The router's own addresses change while the program processes millions of frames. Each frame to an address that is
+/// not removed goes to the kernel.
 #[test]
 fn own_addresses_come_and_go_while_frames_pass() {
     need_root!();

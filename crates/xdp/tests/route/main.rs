@@ -1,6 +1,6 @@
-//! Tests of the stage of a virtual router's port: every reason by test runs, random frames against a plain
-//! implementation, own addresses that change, adoption by a successor, and a host that uses a router with a
-//! socket on the queue.
+//! Tests of the virtual router stage: every reason with `BPF_PROG_TEST_RUN`, random frames compared with a simple
+//! implementation, changes of the router's own addresses, adoption by a successor, and a host that uses a router with
+//! an AF_XDP socket.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -446,7 +446,7 @@ fn a_port_stands_in_one_room() {
     assert_eq!((rooms(&port), port.constants().owner), ((false, false, false), Owner::Routed));
 }
 
-/// The build for drivers without multi-buffer support gives the same results.
+/// The program variant for drivers without multi-buffer support has the same results.
 #[test]
 fn the_build_for_linear_frames_says_the_same() {
     need_root!();
@@ -506,8 +506,8 @@ fn captures_and_explanations_tell_the_reason() {
     assert_eq!(port.counters().unwrap(), before);
 }
 
-/// The kernel answers for the router's own addresses to a host behind a router, and a socket receives the
-/// host's other packets.
+/// The kernel answers a host's packets to the router's own addresses, and an AF_XDP socket receives the host's other
+/// packets.
 #[test]
 fn a_host_sees_a_router_where_a_socket_stands() {
     need_root!();

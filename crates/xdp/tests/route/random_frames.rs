@@ -1,4 +1,4 @@
-//! Random frames, compared with a plain reading of each frame.
+//! Compares the stage with a simple parser, for random frames.
 
 use super::*;
 

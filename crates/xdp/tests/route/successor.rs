@@ -1,10 +1,11 @@
-//! Tests of the hooks of a killed router and of its successor.
+//! Tests of the hooks that a killed daemon leaves, and of their adoption by a successor.
 
 use super::*;
 
 const HOLDER: &str = "XDP_TEST_ROUTE_HOLDER";
 
-/// Not a test of its own, but the process that is killed. It holds two ports of one router until then.
+/// Not a test, but the process that another test starts and kills. The process holds two ports of one router until it
+/// is killed.
 #[test]
 fn holder() {
     let Ok(order) = std::env::var(HOLDER) else { return };

@@ -177,7 +177,7 @@ pub fn enter(name: &str) {
 const TO_US: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const FROM: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// Returns a frame with an EtherType behind any number of tags, given as tag protocol and id.
+/// Returns a frame with an EtherType after any number of tags, given as tag protocol and id.
 pub fn ethernet(destination: [u8; 6], tags: &[(u16, u16)], ethertype: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = [destination, FROM].concat();
     for (protocol, id) in tags {

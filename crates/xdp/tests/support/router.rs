@@ -1,5 +1,5 @@
-//! A namespace that routes between three devices, for the stage of kernel routing. The near ends n1, n2 and
-//! n3 belong to the router, and the far ends f1, f2 and f3 to other hosts.
+//! A namespace that routes between three devices, for the kernel routing stage. The devices n1, n2 and n3 belong to the
+//! router, and their peers f1, f2 and f3 to other hosts.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -10,12 +10,12 @@ use xdp::{AttachMode, Attached, Counter, Loaded, Owner, PortProgram, StageChange
 
 use super::{Namespace, config, sh};
 
-/// Ethernet addresses of n1, n2 and n3.
+/// MAC addresses of n1, n2 and n3.
 pub const NEAR: [[u8; 6]; 3] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 2, 1], [2, 0, 0, 0, 3, 1]];
-/// Ethernet addresses of the neighbours behind f1, f2 and f3.
+/// MAC addresses of the neighbours at f1, f2 and f3.
 pub const FAR: [[u8; 6]; 3] = [[2, 0, 0, 0, 1, 2], [2, 0, 0, 0, 2, 2], [2, 0, 0, 0, 3, 2]];
 
-/// Routes of every kind. Behind n2 and n3, the neighbours 10.0.N.2 and fd00:N::2 are known.
+/// Routes of every kind. The neighbours 10.0.N.2 and fd00:N::2 on n2 and n3 are known.
 const ROUTES: &str = "
     route add 198.51.100.0/24 via 10.0.2.2
     route add 203.0.113.0/24 via inet6 fd00:3::2 dev n3
@@ -94,7 +94,7 @@ impl Router {
         [(self.near[1], two), (self.near[2], three)].into()
     }
 
-    /// Returns the stage, by which frames leave by n2 and n3.
+    /// Returns the stage, which can send frames through n2 and n3.
     pub fn stage(&self, port: &FibPort) -> (FibStage, Loaded) {
         let stage = FibStage::new(port, &self.attached).unwrap();
         stage.set_devices(&self.takes(Takes::Frames, Takes::MultiBuffer)).unwrap();
@@ -127,7 +127,7 @@ pub fn ethernet(to: [u8; 6], ethertype: u16, packet: &[u8]) -> Vec<u8> {
     [&to[..], &FAR[0], &ethertype.to_be_bytes(), packet].concat()
 }
 
-/// Returns a UDP packet from 10.0.1.2 with `length` bytes of IPv4. `edit` changes the header before its
+/// Returns a UDP packet from 10.0.1.2 whose IPv4 packet has `length` bytes. `edit` changes the header before its
 /// checksum is written.
 pub fn ipv4(to: Ipv4Addr, length: u16, edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut packet = vec![0; usize::from(length)];

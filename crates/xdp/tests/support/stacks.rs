@@ -1,5 +1,5 @@
-//! Packets for UDP and TCP services of a kernel, behind stacks of tags, options, extension headers and
-//! fragments by which a sender may try to hide the contents. A kernel delivers most of these packets.
+//! Packets for UDP and TCP services of a kernel, preceded by tags, options, extension headers and fragment headers with
+//! which a sender may try to hide the contents from a filter. The kernel delivers most of these packets.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -164,7 +164,7 @@ fn fragment6(next: u8, offset: usize, more: bool, id: u16, piece: &[u8]) -> Vec<
     [&[next, 0, high, low, 0, 0, first, second], piece].concat()
 }
 
-/// Returns a frame to the service's host, behind these tags with identifier 0.
+/// Returns a frame to the service's host with these tags, all with VLAN ID 0.
 pub fn framed(to: [u8; 6], tags: &[(u16, u16)], v6: bool, packet: &[u8], random: &mut Random) -> Vec<u8> {
     let mut frame = super::ethernet(to, tags, if v6 { 0x86dd } else { 0x0800 }, packet);
     while frame.len() < 60 {
@@ -174,7 +174,7 @@ pub fn framed(to: [u8; 6], tags: &[(u16, u16)], v6: bool, packet: &[u8], random:
     frame
 }
 
-/// Returns a datagram or SYN behind `tags` tags with identifier 0 and `headers` destination options headers.
+/// Returns a datagram or SYN after `tags` tags with VLAN ID 0 and `headers` destination options headers.
 pub fn plain(to: [u8; 6], segment: Segment, tags: usize, headers: usize) -> Vec<u8> {
     let payload = segment.transport(0);
     let packet = if segment.v6 {

@@ -209,8 +209,8 @@ impl Heading {
     }
 }
 
-/// Removes the bytes behind an IP packet of `length` bytes (Ethernet padding), as Linux does. Otherwise, the frame
-/// could exceed the MTU of the output interface. A packet that spans several frames is not shortened.
+/// Removes the bytes after an IP packet of `length` bytes (Ethernet padding), as Linux does. Otherwise, the frame could
+/// exceed the MTU of the output interface. A packet that spans several frames is not shortened.
 #[cold]
 fn cut(packet: &mut Packet, memory: &FrameMemory, length: u32) {
     let _is_chain = !u16::try_from(14 + length).is_ok_and(|length| packet.set_len(memory, length));

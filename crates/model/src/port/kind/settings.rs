@@ -8,7 +8,7 @@ use crate::{Cause, DeviceName, InterfaceAddress, Mtu, Namespace, PortName};
 /// A kernel device in a network namespace. The namespace is `None` for the daemon's own namespace.
 pub type DeviceInNamespace<'a> = (&'a DeviceName, Option<&'a Namespace>);
 
-/// Addresses that a port gives to a device.
+/// IP addresses that the settings of a port assign to a device.
 pub struct DeviceAddresses<'a> {
     /// Namespace of the device. `None`: the daemon's namespace.
     pub namespace: Option<&'a Namespace>,
@@ -62,7 +62,7 @@ pub trait KindSettings {
         None
     }
 
-    /// Returns the addresses that the port gives to a device.
+    /// Returns the IP addresses that the port's settings assign to a device.
     fn addresses(&self) -> Option<DeviceAddresses<'_>> {
         None
     }

@@ -114,7 +114,8 @@ fn flags(field: Field, text: &str) -> Option<u128> {
     Some(all)
 }
 
-/// Parses a number of the type of the result. Returns `None` if the number is invalid or too large.
+/// Parses `text` as an integer of type `T`. Returns `None` if the text is not a valid number, or if the number does not
+/// fit in `T`.
 pub(in crate::flow) fn integer<T: TryFrom<u128>>(text: &str) -> Option<T> {
     T::try_from(number(text)?).ok()
 }

@@ -22,8 +22,8 @@ pub(super) fn port_of(value: u128, part: &SubField) -> u128 {
     if part.bits <= 16 && value >= 0xfff8 { value | 0xffff_0000 } else { value }
 }
 
-/// Returns the TTL of the IP header behind the MPLS label of a frame with one label. Returns `None` if there is no
-/// such header.
+/// Returns the TTL of the IP header after the MPLS label of a frame with one label. Returns `None` if there is no such
+/// header.
 fn ttl_behind_label(frame: &[u8]) -> Option<u8> {
     let mut key = FlowKey::ZERO;
     let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).ok()?;
