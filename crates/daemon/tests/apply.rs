@@ -1,5 +1,5 @@
-//! Changes of the configuration on the real binary. A change is applied completely or not at all, and each
-//! field takes effect.
+//! Tests configuration changes with the real binary. A change is applied completely or not at all, and each field takes
+//! effect.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +22,7 @@ fn applied(rig: &Rig, text: &str) -> String {
     rig.ok(&["apply", file.to_str().unwrap()])
 }
 
-/// Returns the flags and settings of a device in the hub that a port may change.
+/// Returns those flags and settings of a device in the hub that a port may change.
 fn device(rig: &Rig, name: &str) -> String {
     let link = rig.lab.hub().run(["ip", "-o", "link", "show", "dev", name]).unwrap();
     let path = format!("net.ipv6.conf.{name}.disable_ipv6");
@@ -119,7 +119,7 @@ fn interface(host: &testbed::Namespace, name: &str) -> String {
         + &host.run(["ip", "-o", "link", "show", "dev", name]).unwrap()
 }
 
-/// Each field that a plan reports as live changes without a restart, and can be reverted.
+/// Each field that a plan reports as changeable at run time changes without a restart, and the change can be reverted.
 #[test]
 fn fields_of_devices_of_our_making_change_while_they_run() {
     require!("ip", "ping", "ethtool");
@@ -238,8 +238,8 @@ fn fields_of_ports_change_while_they_run() {
     }
 }
 
-/// The original settings of an existing device are handed over, and survive a restart that adopts its hook as
-/// far as possible.
+/// The original settings of an existing device are part of the hand-over state. A restart that adopts the device's hook
+/// keeps them as far as possible.
 #[test]
 fn a_successor_gives_a_device_back_as_it_was() {
     require!("ip", "ping", "ethtool", "sysctl");

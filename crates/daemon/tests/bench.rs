@@ -1,4 +1,4 @@
-//! `trivium bench`: every listed scenario runs and ends with a line of JSON for programs.
+//! Tests `trivium bench`: every listed scenario runs and ends with a machine-readable line of JSON.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ fn bench(arguments: &[&str]) -> Output {
 /// Path of the real prefix table, independent of the working directory.
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/data/rib-prefixes.txt.gz");
 
-/// Scenarios that do not measure packets.
+/// Scenarios that measure tables and not packets.
 const OF_TABLES: [&str; 14] = [
     "fib-load",
     "route-churn",
@@ -54,8 +54,8 @@ fn every_scenario_reports_and_neither_allocates_nor_loses() {
     }
 }
 
-/// Returns nanoseconds per packet: in all by the rate, cost, best slice and source. Asserts the invariants of
-/// the report.
+/// Runs a scenario, checks the invariants of its report, and returns four figures in nanoseconds per packet: the total
+/// derived from the packet rate, the cost, the cost in the best slice, and the cost of the traffic source.
 fn reported(scenario: &str) -> (f64, f64, f64, f64) {
     let output = bench(&[scenario, "--seconds", "0.3", "--table", TABLE]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -111,7 +111,7 @@ fn no_packet_is_lost_while_routes_change() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("one worker only"));
 }
 
-/// Returns a figure of a report, from the named row if there are several.
+/// Returns a figure of a report. If the report has several rows, the figure comes from the row with this name.
 fn figure(report: &Value, row: &str, name: &str) -> f64 {
     let rows = report["rows"].as_array();
     let own = rows.map_or(Some(report), |rows| rows.iter().find(|own| own["row"] == row));

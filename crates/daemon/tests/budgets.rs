@@ -1,10 +1,11 @@
-//! Costs of the real binary: time until traffic flows after a restart, and CPU time and memory while idle.
+//! Tests the costs of the real binary: the time until traffic flows after a restart, and the CPU time and memory of an
+//! idle daemon.
 //!
-//! Load on the machine makes each figure worse and never better. Restarts are judged by the median of three,
-//! so that one slow restart of three is accepted. Idle times, which are long, are judged by the best of
-//! three. The number of wake-ups of an idle daemon does not depend on the machine, but their cost does. On a
-//! virtual machine with a busy host, a thread that sleeps most of the time takes ten times as much CPU time.
-//! The daemon is therefore compared with a thread that does equal work.
+//! Load on the machine makes each figure worse and never better. A test of restarts uses the median of three restarts,
+//! so that one slow restart is accepted. A test of an idle daemon measures for a longer time and uses the best of three
+//! measurements. The number of wake-ups of an idle daemon does not depend on the machine, but their cost does. On a
+//! virtual machine with a busy host, a thread that sleeps most of the time takes ten times as much CPU time. The daemon
+//! is therefore compared with a thread that does equal work.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,8 +23,8 @@ const TRIES: usize = 3;
 const WAKE_UPS: f64 = 40.0;
 /// Maximum share of a core that an idle daemon takes.
 const IDLE: f64 = 0.01;
-/// Maximum CPU time of an idle daemon in multiples of the yardstick's, which takes a thousandth of a core on
-/// a quiet machine.
+/// Maximum CPU time of an idle daemon, as a multiple of the CPU time of the reference thread ([`yardstick`]). The
+/// reference thread takes a thousandth of a core on a quiet machine.
 const YARDSTICKS: f64 = 5.0;
 
 #[test]
@@ -92,7 +93,7 @@ struct Share {
     core: f64,
     /// Wake-ups of its threads per second.
     wake_ups: f64,
-    /// Share of a core that the yardstick takes in the period.
+    /// Share of a core that the reference thread takes in the period.
     yardstick: f64,
 }
 
@@ -125,8 +126,8 @@ impl Share {
     }
 }
 
-/// Returns the share of a core that a thread takes with about the wake-ups and system calls of an idle
-/// daemon.
+/// Returns the share of a core that the reference thread takes. The reference thread makes about as many wake-ups and
+/// system calls as an idle daemon.
 fn yardstick(time: Duration) -> f64 {
     let spent = || -> u64 {
         let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();

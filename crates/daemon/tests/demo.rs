@@ -1,5 +1,5 @@
-//! A complete run of `trivium demo`. Traffic crosses the lab, the last line reports it, and nothing remains,
-//! also after a kill.
+//! Tests a complete run of `trivium demo`. Traffic crosses the lab, the last line of output reports the traffic, and no
+//! namespace or process remains, even after a kill.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

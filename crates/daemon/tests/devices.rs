@@ -59,8 +59,8 @@ fn devices_are_deleted_renamed_and_set_down_under_traffic() {
     assert!(rig.daemon().is_running());
 }
 
-/// Returns the reports of two flows, into h2 and out of h2, across a change of its device. Both continue
-/// after the change.
+/// Changes the device of h2 while one flow enters h2 and another flow leaves h2. Both flows continue after the change.
+/// Returns the reports of the flows.
 fn through_the_port(rig: &mut Rig, change: impl FnOnce(&Rig, &[UdpFlow; 2])) -> [FlowReport; 2] {
     let (one, two) = (&rig.hosts[0], &rig.hosts[1]);
     // Each run has another UDP port, so that packets in flight of an earlier flow are not counted.
@@ -181,8 +181,8 @@ fn a_namespace_vanishes_under_its_port() {
     rig.until_reachable(1, 2);
 }
 
-/// A container is replaced under its name between two polls. The device in the new namespace has the name,
-/// the index and the address of the old one.
+/// Between two polls, a container is replaced by another container with an equal name. The device in the new namespace
+/// has the name, the index and the address of the old device.
 #[test]
 fn a_namespace_that_is_made_anew_has_its_port_opened_anew() {
     require!("ip", "ping", "ethtool");
@@ -280,8 +280,8 @@ fn stations_of_a_port_without_a_link_are_forgotten() {
     .unwrap();
 }
 
-/// An attempt to open a port changes its device, and reverts the change when it fails. The change must not
-/// cause the next attempt.
+/// An attempt to open a port changes the port's device, and reverts the change if the attempt fails. These changes must
+/// not trigger the next attempt.
 #[test]
 fn a_port_that_cannot_be_opened_is_tried_a_few_times_a_second() {
     require!("ip", "ping", "ethtool");
@@ -302,8 +302,8 @@ fn a_port_that_cannot_be_opened_is_tried_a_few_times_a_second() {
     assert_eq!(told, 0, "an attempt that fails changes nothing: {}", monitor.output());
 }
 
-/// While another program has a socket on the queue of a port's device, an attempt to open the port changes
-/// nothing at the device and attaches no program.
+/// While another program has a socket on the queue of a port's device, an attempt to open the port does not change the
+/// device and attaches no program.
 #[test]
 fn a_port_whose_queue_is_busy_leaves_its_device_alone() {
     require!("ip", "ping", "ethtool");
@@ -332,8 +332,8 @@ fn a_port_whose_queue_is_busy_leaves_its_device_alone() {
     rig.port_until("h2", "open", |port| port["trouble"].is_null() && port["mode"].is_string());
 }
 
-/// The owner of a namespace makes a device with as many queues as the kernel allows. Each queue would take
-/// frames from the other ports.
+/// The owner of a namespace creates a device with as many queues as the kernel allows. Each queue would reduce the
+/// number of frames for other ports.
 #[test]
 fn a_device_that_claims_many_queues_takes_no_frames_of_other_ports() {
     require!("ip", "ping", "ethtool");
@@ -356,7 +356,7 @@ fn a_device_that_claims_many_queues_takes_no_frames_of_other_ports() {
     rig.until_reachable(1, 3);
 }
 
-/// The first packets of a container follow directly after the change of its link.
+/// A container sends its first packets directly after its link comes up.
 #[test]
 fn no_packet_is_lost_when_a_link_comes_up() {
     require!("ip", "ping", "ethtool");
@@ -433,8 +433,8 @@ fn a_pair_that_is_made_again_keeps_its_ethernet_addresses() {
     .unwrap();
 }
 
-/// Two ports are connected behind the bridge. Every frame comes back, and its source address moves between
-/// the ports.
+/// A cable connects two ports of the bridge, so that every frame returns to the bridge and its source address moves
+/// between the ports.
 #[test]
 fn a_loop_is_told_by_the_stations_that_move() {
     require!("ip", "ping", "ethtool");
@@ -476,8 +476,8 @@ fn a_loop_is_told_by_the_stations_that_move() {
     rig.until_reachable(1, 2);
 }
 
-/// A far end that its owner has changed prevents no other port from starting, and no hook of a killed daemon
-/// is removed.
+/// If the owner of a namespace has renamed the peer of a veth port, all other ports still start, and no hook of a
+/// killed daemon is removed.
 #[test]
 fn a_far_end_that_its_owner_renamed_keeps_no_other_port_from_starting() {
     require!("ip", "ping", "ethtool");
@@ -506,8 +506,7 @@ fn a_far_end_that_its_owner_renamed_keeps_no_other_port_from_starting() {
     rig.port_until("t1", "open", |port| port["trouble"].is_null() && port["link_up"] == true);
 }
 
-/// A device that the owner of another namespace has made with the name of a port's TAP keeps no other port from
-/// starting.
+/// If the owner of a namespace has created a device with the name of a port's TAP, all other ports still start.
 #[test]
 fn a_device_in_the_place_of_a_tap_keeps_no_other_port_from_starting() {
     require!("ip", "ping", "ethtool");
@@ -530,7 +529,7 @@ fn a_device_in_the_place_of_a_tap_keeps_no_other_port_from_starting() {
     rig.port_until("vm1", "open", |port| port["trouble"].is_null());
 }
 
-/// A failed start removes no hook that a killed daemon has left.
+/// A daemon whose start fails does not remove the hooks that a killed daemon has left.
 #[test]
 fn a_start_that_fails_leaves_the_hooks_that_it_has_found() {
     require!("ip", "ping", "ethtool");

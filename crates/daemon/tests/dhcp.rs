@@ -1,5 +1,5 @@
-//! DHCP relay of a router's interface on the real binary, with clients behind one port and dnsmasq behind
-//! another.
+//! Tests the DHCP relay of a router interface with the real binary. The clients are on one port, and the server
+//! (dnsmasq) is on another port.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -41,7 +41,7 @@ fn until(rig: &Rig, which: Which, what: &str, is_so: impl Fn(&Value) -> bool) {
     .unwrap();
 }
 
-/// Starts dnsmasq as a DHCP server behind the other port.
+/// Starts dnsmasq as a DHCP server on the other port.
 fn server(rig: &Rig, more: &[&str]) -> Process {
     let leases = format!("--dhcp-leasefile={}", rig.path("leases").display());
     let line = [
@@ -82,15 +82,15 @@ fn lease(client: &mut Process) -> String {
     client.wait_for_line("bound ", PATIENCE).unwrap().replace("bound ", "")
 }
 
-/// Like [`lease`], and ends the client.
+/// Returns the result of [`lease`] and ends the client.
 fn lease_of(mut client: Process) -> String {
     let lease = lease(&mut client);
     client.stop(Signal::TERM, PATIENCE).unwrap();
     lease
 }
 
-/// Makes the client renew its address by a unicast message to the server. The client misses an answer that
-/// arrives before it listens, which may happen with a server this near, and then broadcasts after a second.
+/// Makes the client renew its address by a unicast message to the server. The client can miss an answer that arrives
+/// before the client listens, because the server answers quickly. The client then sends a broadcast after a second.
 fn renew(rig: &Rig, which: Which, client: &Process) {
     let renewed = || client.output().lines().filter(|line| line.starts_with("renew ")).count();
     eventually("a renewal without the relay", PATIENCE, || {
@@ -169,7 +169,7 @@ fn a_client_gets_its_address_from_a_server_behind_the_router() {
     assert_eq!(lease_of(client(&rig, "eth0", "5")), first);
 }
 
-/// Returns the DHCPv6 address of the client, which always has one DUID.
+/// Returns the DHCPv6 address of the client. The client always uses the same DUID.
 fn lease6(rig: &Rig) -> String {
     let script = rig.write("lease6", "#!/bin/sh\necho \"$reason $new_ip6_address\"\n");
     rig.hosts[0].run(["chmod", "755", script.to_str().unwrap()]).unwrap();
@@ -250,7 +250,7 @@ fn a_client_gets_its_ipv6_address_from_a_server_behind_the_router() {
     assert_eq!(lease6(&rig), first);
 }
 
-/// The client's host has the VLAN through another Trivium router, because the kernel may not support VLAN
+/// On the client's host, another Trivium router provides the VLAN interface, because the kernel may not support VLAN
 /// devices.
 #[test]
 fn a_client_in_a_vlan_gets_its_address() {

@@ -1,4 +1,5 @@
-//! `trivium doctor` with real devices: each disturbance is found, named, and repaired by the suggested fix.
+//! Tests `trivium doctor` with real devices: the doctor finds and names each fault, and the suggested fix repairs the
+//! fault.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +12,7 @@ use testbed::{Namespace, eventually, require};
 /// Object, severity, part of the finding, and part of the fix.
 type Finding<'a> = (&'a str, &'a str, &'a str, String);
 
-/// A disturbance and the expected finding.
+/// A fault and the expected finding.
 struct Case<'a> {
     /// Namespace in which the commands run.
     place: &'a Namespace,
@@ -51,8 +52,8 @@ fn type_there(place: &Namespace, command: &str) {
     place.run(["sh", "-c", command]).unwrap();
 }
 
-/// Starts the daemon with h1 in native mode, h2 in generic mode (both veth devices of the lab), t as a veth
-/// pair of the daemon in another namespace, and q with one queue too many.
+/// Starts the daemon with four ports: h1 in native mode and h2 in generic mode (both veth devices of the lab), the veth
+/// port t with its peer in another namespace, and q, which is configured with one queue too many.
 fn start(rig: &mut Rig, far: &Namespace, tenant: &Namespace) {
     let configuration =
         rig.configuration("persist = false").replace("[port.h2]\n", "[port.h2]\nmode = \"generic\"\n");
@@ -87,7 +88,7 @@ fn the_machine_is_examined_without_a_daemon() {
     }
 }
 
-/// Returns findings that exist without a disturbance.
+/// Returns the findings that exist without a fault.
 fn standing() -> [Finding<'static>; 9] {
     [
         ("port.h1", "ok", "driver veth: native XDP", String::new()),
@@ -122,7 +123,7 @@ fn standing() -> [Finding<'static>; 9] {
     ]
 }
 
-/// Returns the disturbances of the ports, each with the expected finding.
+/// Returns the faults of the ports, each with the expected finding.
 fn disturbances<'a>(
     hub: &'a Namespace,
     host: &'a Namespace,
@@ -231,7 +232,7 @@ fn every_disturbance_is_found_and_mended() {
     }
 }
 
-/// An XDP program on the far end receives the port's frames first.
+/// An XDP program on the peer device receives the port's frames first.
 #[test]
 fn the_program_of_a_peer_is_named() {
     require!("ip", "ethtool");

@@ -1,4 +1,4 @@
-//! `trivium xdp dump` on the real binary: frames before and after the hook, with their verdicts.
+//! Tests `trivium xdp dump` with the real binary: frames before and after the hook, with their verdicts.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -113,7 +113,7 @@ fn frames_are_shown_before_and_after_the_hook_with_verdicts() {
     assert_eq!(program_until(&rig, "trivium_port"), tag);
 }
 
-/// Captures start and end under traffic without loss or reordering. A second capture at a time is refused.
+/// Captures start and end under traffic without loss or reordering. A second capture is refused while one runs.
 #[test]
 fn a_dump_costs_no_packet() {
     require!("ip", "ping", "ethtool");
@@ -150,8 +150,8 @@ fn a_dump_costs_no_packet() {
     }
 }
 
-/// A successor (upgrade or restart after a kill) replaces the capture's program by the plain one. Rules stay
-/// in force throughout.
+/// A successor (after an upgrade, or after a kill and a restart) replaces the program with the capture by a program
+/// without it. Filter rules are in force the whole time.
 #[test]
 fn a_successor_takes_the_capture_away() {
     require!("ip", "ping", "ethtool");

@@ -1,4 +1,4 @@
-//! Failures on the real binary between real hosts: kills, full rings, refused starts, full disks.
+//! Tests failures of the real binary between real hosts: kills, full rings, refused starts, full disks.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

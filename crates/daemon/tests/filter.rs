@@ -1,4 +1,4 @@
-//! Filters on the real binary between real hosts: dropped and passed packets, changes under traffic, and
+//! Tests filters with the real binary between real hosts: dropped and passed packets, changes under traffic, and
 //! restarts after a kill.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -14,7 +14,7 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{Process, UdpFlow, eventually, require};
 
-/// Returns a rig's usual configuration with a filter of these rules on h1.
+/// Returns the usual configuration of a rig, with a filter on h1 that has these rules.
 fn with_filter(rig: &Rig, rules: &str) -> String {
     let ports = rig.configuration("").replace("device = \"h1\"", "device = \"h1\"\nfilter = \"edge\"");
     format!("{ports}[filter.edge]\n{rules}")
@@ -46,7 +46,7 @@ fn packets_until(rig: &Rig, rule: &str, least: u64) -> u64 {
     .unwrap()
 }
 
-/// The sockets of a port are bound and receive frames before the hook has the filter.
+/// The sockets of a new port could receive frames before the hook has the filter. No such frame may pass.
 #[test]
 fn nothing_passes_before_the_filter_of_a_new_port_is_there() {
     require!("ip", "ping", "ethtool", "bpftool");
@@ -320,8 +320,8 @@ fn what_the_hook_cannot_have_is_found_by_check() {
 const SAMPLED: &str =
     "[[filter.edge.rule]]\nname = \"some\"\naction = \"sample\"\none_in = 1\nprotocol = \"udp\"\n";
 
-/// Samples of rules are delivered as they arrive, by filter or by port, to the terminal or to a file, also
-/// after a kill.
+/// Frames that rules sample are delivered immediately to the terminal or to a file. The client selects them by filter
+/// or by port. Delivery continues after a kill of the daemon.
 #[test]
 fn samples_are_followed() {
     require!("ip", "ping", "ethtool");
@@ -421,7 +421,7 @@ fn samples_are_followed() {
     assert!(!output.status.success() && said.contains("none of its rules samples"), "{said}");
 }
 
-/// Adds h1 as a port of the API with the API's filter `edge`. Both persist over a restart.
+/// Adds the port h1 and its filter `edge` through the API. Both are restored after a restart.
 fn with_api_port(rig: &Rig) {
     let port = r#"{"kind":"af_xdp","device":"h1","filter":"edge"}"#;
     for (path, body) in [("/v1/ports/h1", port), ("/v1/bridges/br0/ports/h1", r#"{"access":10}"#)] {
@@ -570,7 +570,7 @@ fn rules_that_are_added_at_once_all_stand_and_one_ends() {
     rig.until_reachable(1, 2);
 }
 
-/// Lookups in the block list are tested with real hosts.
+/// Look-ups in the block list are tested with packets of real hosts.
 #[test]
 fn a_million_prefixes_are_read_from_a_file_within_seconds() {
     require!("ip", "ping", "ethtool");

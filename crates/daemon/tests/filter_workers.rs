@@ -1,5 +1,5 @@
-//! Filters of ports without a driver hook on the real binary: frames of a guest behind a TAP, which a worker
-//! filters.
+//! Tests filters of ports without a driver hook, with the real binary. A worker filters the frames of a guest on a TAP
+//! port.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,13 +14,13 @@ use port::pcap::Writer;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{LabError, Namespace, RawSender, eventually, require};
 
-/// A guest behind port `vm`, which is a member of h1's bridge.
+/// A guest on port `vm`, which is a member of h1's bridge.
 struct Guest {
     rig: Rig,
     namespace: Namespace,
 }
 
-/// Sets the flag on drop, so that threads which poll it end, whatever the result of the test is.
+/// Sets a flag on drop. Threads that poll the flag therefore end even if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -32,7 +32,7 @@ impl Drop for Ends<'_> {
 const PORT: &str = "kind = \"tap\"\ndevice = \"vm0\"\nfilter = \"edge\"\n";
 const TELNET: &str = "[[filter.edge.rule]]\nname = \"telnet\"\naction = \"drop\"\nprotocol = \"udp\"\n\
                       destination_port = 23\n";
-/// The bucket does not refill during a test.
+/// Rule with a rate limit for each source. The token bucket does not refill during a test.
 const EACH: &str = "[[filter.edge.rule]]\nname = \"each\"\naction = \"limit\"\nrate = 1\nunit = \"packets\"\n\
                     per = 3600\nburst = 2\nper_source = { ipv4 = 32, ipv6 = 64 }\nprotocol = \"udp\"\n\
                     destination_port = 53\n";
@@ -141,8 +141,8 @@ fn a_guest_behind_a_tap_is_filtered_limited_and_counted() {
     until_counted(rig, "telnet", (10, 10));
 }
 
-/// Returns the frame with this number of destination options headers after the IPv6 header, and of priority
-/// tags (VLAN id 0).
+/// Returns the frame with `headers` destination options headers after the IPv6 header, and with `tags` priority tags
+/// (VLAN ID 0).
 fn hidden(frame: &[u8], headers: u8, tags: usize) -> Vec<u8> {
     let mut frame = frame.to_vec();
     for _ in 0..headers {
@@ -154,8 +154,8 @@ fn hidden(frame: &[u8], headers: u8, tags: usize) -> Vec<u8> {
     (0..tags).fold(frame, |frame, _| tagged(0, &frame))
 }
 
-/// A packet that a rule drops does not reach the kernel of a host behind the bridge, whatever headers and
-/// tags precede it.
+/// A packet that a rule drops does not reach the kernel of a host on the bridge, whatever headers and tags precede the
+/// packet's transport header.
 #[test]
 fn a_guest_cannot_hide_a_datagram_from_a_rule() {
     require!("ip", "ethtool");
@@ -365,7 +365,7 @@ fn what_needs_a_hook_is_refused_on_a_tap() {
     until_counted(rig, "rest", (1, 0));
 }
 
-/// A TAP as a router's port with VLAN interfaces.
+/// Tests the filter of a TAP that is a router's port with VLAN interfaces.
 #[test]
 fn a_routers_tap_is_filtered_by_vlans() {
     require!("ip", "ethtool");
@@ -391,7 +391,7 @@ fn a_routers_tap_is_filtered_by_vlans() {
     assert_eq!(rig.dropped("vm", "filter-dropped"), 2);
 }
 
-/// Filters on a capture file port, and on a patch between two bridges.
+/// Tests filters of a capture file port, and of a patch port between two bridges.
 #[test]
 fn capture_files_and_patch_ports_are_filtered() {
     require!("ip", "ethtool");

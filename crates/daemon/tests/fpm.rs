@@ -1,5 +1,5 @@
-//! A router with routes from FPM: from zebra with its module `dplane_fpm_nl`, and from a test client that
-//! sends what zebra should not send.
+//! Tests a router that receives routes through FPM: from zebra with its module `dplane_fpm_nl`, and from a test client
+//! that sends messages which zebra should not send.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ use rig::frr::Frr;
 use rig::{PATIENCE, Rig};
 use testbed::{UdpFlow, eventually, require};
 
-/// Maximum time for sessions, whose timers are seconds, on a loaded machine.
+/// Maximum time to establish a session on a loaded machine. The sessions' timers run for seconds.
 const SESSION: Duration = Duration::from_secs(60);
 /// Number of prefixes that h1 announces: 10.50.0.0/24, 10.50.1.0/24 and so on.
 const PREFIXES: u64 = 100;
@@ -195,7 +195,7 @@ fn connect(rig: &Rig) -> TcpStream {
     rig.lab.hub().inside(|| Ok(TcpStream::connect(ADDRESS).unwrap())).unwrap()
 }
 
-/// Returns the next hop h1 with the kernel's index of the device.
+/// Returns a route target: the next hop h1, through the device with the kernel's index.
 fn target(rig: &Rig) -> Target {
     let shown = rig.lab.hub().run(["ip", "-o", "link", "show", "h1"]).unwrap();
     let (index, _) = shown.split_once(':').unwrap();
@@ -248,9 +248,9 @@ fn a_session_that_is_reset_in_its_replay_loses_no_packet() {
     assert_eq!(fpm["routes"], 5);
 }
 
-/// Routes change as fast as the session is read, while packets use another route. No packet is lost or
-/// reordered, and the last announcement of each prefix wins. With `--nocapture` the test prints changes per
-/// second and the 99th percentile of forwarding.
+/// Routes change as fast as the daemon reads the session, while packets use another route. No packet is lost or
+/// reordered, and the last announcement of each prefix takes effect. With `--nocapture`, the test prints the changes
+/// per second and the 99th percentile of the forwarding time.
 #[test]
 fn packets_go_on_while_a_replayed_session_changes_routes() {
     require!("ip", "ping", "ethtool");

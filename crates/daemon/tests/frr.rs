@@ -14,7 +14,7 @@ use rig::frr::Frr;
 use rig::{PATIENCE, Rig};
 use testbed::{Namespace, Process, UdpFlow, eventually, require};
 
-/// Maximum time for sessions and adjacencies, whose timers are seconds, on a loaded machine.
+/// Maximum time to establish sessions and adjacencies on a loaded machine. Their timers run for seconds.
 const SESSION: Duration = Duration::from_secs(40);
 
 /// Number of prefixes that h1 announces: 10.50.0.0/24, 10.50.1.0/24 and so on.
@@ -36,8 +36,9 @@ router bgp 65000
  exit-address-family
 ";
 
-/// Additional configuration for IPv6 with FRR on h1, which tests that kill bgpd do not use. FRR 8.4 sometimes takes the
-/// end of the initial update of one family for that of both, and drops routes of the other family for a short time.
+/// Additional configuration for IPv6 with FRR on h1, which tests that kill bgpd do not use. When the initial update of
+/// one address family ends, FRR 8.4 sometimes assumes that the update of both families has ended, and drops routes of
+/// the other family for a short time.
 const HUB_BGP6: &str = "
  neighbor fd00:8:1::2 remote-as 65001
  neighbor fd00:8:1::2 timers connect 1
@@ -230,7 +231,7 @@ impl Network {
         })
     }
 
-    /// Waits until the router has a route of this protocol to an address.
+    /// Waits until the router has a route to an address, learned through this protocol.
     fn until_routed(&self, to: &str, protocol: &str) {
         eventually(&format!("{protocol} leads to {to}"), SESSION, || {
             let why: serde_json::Value =
@@ -240,7 +241,7 @@ impl Network {
         .unwrap();
     }
 
-    /// Waits until h1 receives answers from h2, for this source and destination.
+    /// Waits until echo requests from h1 with this source and destination are answered by h2.
     fn until_ping(&self, from: &str, to: &str) {
         eventually(&format!("an answer from {to} to {from}"), SESSION, || self.ping(from, to)).unwrap();
     }
@@ -271,7 +272,7 @@ impl Network {
         }
     }
 
-    /// Returns the number of h1's routes that the router has by BGP.
+    /// Returns the number of routes that the router has learned from h1 through BGP.
     fn by_bgp(&self) -> usize {
         let routes: serde_json::Value =
             serde_json::from_str(&self.rig.ok(&["show", "routes", "10.50.0.0/16", "--json"])).unwrap();
@@ -279,7 +280,7 @@ impl Network {
         routes.iter().filter(|route| route["protocol"] == "bgp").count()
     }
 
-    /// Waits until h1's session over IPv4 is established, or is not.
+    /// Waits until h1's session over IPv4 is established (`whether` is true) or down (`whether` is false).
     fn until_session(&self, whether: bool) {
         eventually(&format!("h1 has its session: {whether}"), SESSION, || {
             let there = match &self.one {
@@ -327,7 +328,7 @@ impl Network {
     }
 }
 
-/// Ends flows that must not have lost any packet.
+/// Ends the flows, and checks that no packet was lost.
 fn whole(flows: [UdpFlow; 2]) {
     for (flow, to) in flows.into_iter().zip(["h1", "h2"]) {
         let report = flow.stop().unwrap();

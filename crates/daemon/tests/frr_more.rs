@@ -19,7 +19,7 @@ use rig::{PATIENCE, Rig};
 use rustix::process::Signal;
 use testbed::{Namespace, Process, eventually, require};
 
-/// Maximum time for adjacencies, whose timers are seconds, on a loaded machine.
+/// Maximum time to establish adjacencies on a loaded machine. Their timers run for seconds.
 const SESSION: Duration = Duration::from_secs(60);
 
 /// Configuration of ospf6d on the router and on h1. `DEVICE` and `ID` are replaced.
@@ -45,7 +45,7 @@ router ripng
  redistribute connected
  timers basic 5 30 30
 ";
-/// Configuration of isisd with short delays between a change and its routes.
+/// Configuration of isisd with short delays between a topology change and the new routes.
 const ISIS: &str = "\
 router isis core
  net 49.0001.0000.0000.000ID.00
@@ -65,8 +65,8 @@ interface DEVICE
  isis bfd
  isis bfd profile quick
 ";
-/// Configuration of BFD. Failure is detected after 800 ms, so that a busy machine is not taken for a dead
-/// neighbour.
+/// Configuration of BFD. Failure is detected after 800 ms, so that a delay on a busy machine does not count as a
+/// failure.
 const BFD: &str = "\
 bfd
  profile quick
@@ -97,7 +97,7 @@ fn start(hosts: u8) -> Rig {
     rig
 }
 
-/// Adds addresses to a host that stand for the networks behind it.
+/// Adds addresses to a host, which represent the networks that are reachable through the host.
 fn behind(namespace: &Namespace, addresses: &[&str]) {
     namespace.run(["sysctl", "-qw", "net.ipv6.conf.lo.disable_ipv6=0"]).unwrap();
     for address in addresses {
@@ -105,13 +105,13 @@ fn behind(namespace: &Namespace, addresses: &[&str]) {
     }
 }
 
-/// Returns protocol and gateways of the router's route to an address.
+/// Returns the protocol and the gateways of the router's route to an address.
 fn why(rig: &Rig, to: &str) -> serde_json::Value {
     serde_json::from_str(&rig.ok(&["show", "why", to, "--json"])).unwrap()
 }
 
-/// Waits until the router has a route to an address by this protocol, with one gateway that begins with
-/// `gateway`.
+/// Waits until the router has a route to an address, learned through this protocol, with one gateway whose address
+/// begins with `gateway`.
 fn until_routed(rig: &Rig, to: &str, protocol: &str, gateway: &str) {
     eventually(&format!("{protocol} leads to {to} by {gateway}"), SESSION, || {
         let why = why(rig, to);
@@ -147,8 +147,8 @@ fn by_kernel(rig: &Rig) -> u64 {
     four + six.trim().parse::<u64>().unwrap()
 }
 
-/// Asserts that pings of `from` to an address behind the host at `port` are answered, and that Trivium has
-/// forwarded them.
+/// Checks that pings from `from` to an address that is reachable through the host on `port` are answered, and that
+/// Trivium has forwarded them.
 fn forwarded(rig: &Rig, from: &Namespace, to: &str, port: &str) {
     eventually(&format!("an answer from {to} by {port}"), SESSION, || {
         let before = (sent(rig, port), by_kernel(rig));

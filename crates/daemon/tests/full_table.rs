@@ -1,6 +1,6 @@
-//! The real routing table, injected by exabgp into FRR on a router. All routes arrive at the workers, and a part of
-//! them is withdrawn and announced again while packets use the others. At the end the tables match the kernel's.
-//! `TRIVIUM_PREFIXES` sets the number of prefixes (`all` for every prefix).
+//! Tests a router with a real Internet routing table, which exabgp announces to FRR on the router. All routes arrive at
+//! the workers. Some of the routes are withdrawn and announced again while packets use the other routes. At the end the
+//! tables match the kernel's. `TRIVIUM_PREFIXES` sets the number of prefixes (`all` for every prefix).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! Cases of `tests/golden/`: a configuration and input packets, with the expected output packets and drops.
-//! Needs no privilege.
+//! Runs the cases of `tests/golden/`. Each case has a configuration, input packets, and the expected output packets and
+//! drops. The test needs no privilege.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

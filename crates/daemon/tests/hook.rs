@@ -1,4 +1,5 @@
-//! State of hooks on the real binary (`trivium xdp status`), compared with the kernel's own tools.
+//! Tests the state of hooks that the real binary reports (`trivium xdp status`), compared with the output of the
+//! kernel's own tools.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +11,7 @@ use rig::Rig;
 use serde_json::Value;
 use testbed::{UdpFlow, require};
 
-/// Returns the output of `xdp status`. Runs are measured by default.
+/// Returns the output of `xdp status`. By default, the command measures the runs of the program.
 fn status(rig: &Rig, arguments: &[&str]) -> Vec<Value> {
     let text = rig.ok(&[&["xdp", "status", "--json"], arguments].concat());
     serde_json::from_str(&text).unwrap()
@@ -85,7 +86,7 @@ fn the_status_is_what_the_kernel_says() {
     assert_eq!(rig.trivium(&["xdp", "status", "--seconds", "61"]).status.code(), Some(2));
 }
 
-/// Runs are counted during a request, and not afterwards.
+/// The kernel counts the runs of programs only during a request, and not afterwards.
 #[test]
 fn runs_are_counted_for_as_long_as_asked() {
     require!("ip", "ping", "ethtool");

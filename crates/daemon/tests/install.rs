@@ -1,5 +1,5 @@
-//! Files that `make install` installs: the binary with its version, completions and manual pages. Completions and
-//! manual pages are generated from the grammar of the command line.
+//! Tests the files that `make install` installs: the binary with its version, completions and manual pages. Completions
+//! and manual pages are generated from the definition of the command line.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_trivium");
 
-/// Standard output of a command that must succeed.
+/// Returns the standard output of a command, which must succeed.
 fn output(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

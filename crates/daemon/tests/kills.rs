@@ -1,6 +1,6 @@
-//! SIGKILL at arbitrary times: during the start, the adoption of a predecessor's hooks, changes of filters
-//! and steerings under traffic, the reading of a long block list, and a capture of a hook. Persistent hooks
-//! stay in force throughout, and the next daemon takes over.
+//! Tests SIGKILL at arbitrary times: during the start, the adoption of a predecessor's hooks, changes of filters and
+//! flow steering under traffic, the reading of a long block list, and a capture in a hook. Persistent hooks are in
+//! force the whole time, and the next daemon takes them over.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! Kinds of ports on the real binary with their properties: recordings on a full disk, TAPs, the host's own
-//! interface, jumbo frames, and queues spread over workers.
+//! Tests the properties of port kinds with the real binary: recordings on a full disk, TAPs, the host's own interface,
+//! jumbo frames, and queues that are distributed over workers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -157,7 +157,8 @@ fn one_queue_is_spread_over_workers_in_order() {
     assert!(taken > 0, "{workers}");
 }
 
-/// A port that waits for its device when the daemon starts is spread once the device is there.
+/// The device of a port does not exist when the daemon starts. The port's queues are distributed over the workers once
+/// the device exists.
 #[test]
 fn a_port_that_has_waited_for_its_device_is_spread() {
     require!("ip", "ethtool");
@@ -176,8 +177,7 @@ fn a_port_that_has_waited_for_its_device_is_spread() {
     assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
 }
 
-/// The workers of ports change under a flow, on the input and on the output port, with and without software
-/// RSS.
+/// While a flow is forwarded, its input port and its output port move to other workers, with and without software RSS.
 #[test]
 fn ports_change_their_workers_without_loss() {
     require!("ip", "ethtool");

@@ -1,5 +1,5 @@
-//! Missing features of the machine: an error names the missing feature and the fix, and reserved huge pages
-//! are used.
+//! Tests machines without some features: an error names the missing feature and the fix. Also tests that reserved huge
+//! pages are used.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,8 +10,8 @@ use std::fs;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{Process, eventually, require, skip};
 
-/// Runs a program as if the kernel had no AF_XDP. A seccomp filter (seccomp(2)) answers `socket(AF_XDP, ...)`
-/// like a kernel without CONFIG_XDP_SOCKETS.
+/// Script that runs a program as if the kernel had no AF_XDP. A seccomp filter (seccomp(2)) makes `socket(AF_XDP, ...)`
+/// fail as on a kernel without CONFIG_XDP_SOCKETS.
 const WITHOUT_AF_XDP: &str = r#"
 import ctypes, errno, os, struct, sys
 AF_XDP, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 44, 22, 2

@@ -1,4 +1,4 @@
-//! Listening addresses of the API, and errors if the API cannot listen.
+//! Tests the listening addresses of the API, and the errors if the API cannot listen.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -30,8 +30,8 @@ fn a_tcp_port_in_use_is_named() {
     assert!(!rig.socket().exists(), "nothing is left of a daemon that did not start");
 }
 
-/// The socket of the command line is used, also by successors and after any applied file. Commands that do
-/// not use it refuse it.
+/// The daemon uses the socket path on its command line even if an applied file names another path. Successors use this
+/// path as well. Commands that need no socket refuse the option.
 #[test]
 fn the_socket_of_the_command_line_is_listened_on() {
     require!("ip");
@@ -61,7 +61,7 @@ fn the_socket_of_the_command_line_is_listened_on() {
     rig.ok(&["--socket", other, "stop"]);
 }
 
-/// A stopped daemon does not block its clients, which report the socket and the next step.
+/// Clients of a daemon that is stopped by a signal do not block. They report the socket and suggest a next step.
 #[test]
 fn a_daemon_that_does_not_answer_is_named() {
     require!("ip");

@@ -1,5 +1,5 @@
-//! Observation and control of the real binary: captures with directions and reasons, flush, stop, and upgrade
-//! to itself.
+//! Tests observation and control of the real binary: captures with directions and drop reasons, flush, stop, and
+//! upgrade to the same binary.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -67,8 +67,8 @@ fn a_capture_keeps_ports_directions_and_reasons() {
     }
 }
 
-/// The review of 2026-11-23 found drops at an output that were counted and captured as if received on that
-/// port.
+/// Regression test for the review of 2026-11-23: drops on an output port were counted and captured as if the packets
+/// had been received on that port.
 #[test]
 fn drops_at_an_output_are_told_where_the_packets_came_in() {
     require!("ip", "ping", "ethtool");
@@ -119,8 +119,8 @@ fn drops_at_an_output_are_told_where_the_packets_came_in() {
     .unwrap();
 }
 
-/// The review of 2026-11-23 found a file of 40 octets after SIGTERM, and an exit status of 0 after the daemon
-/// had stopped.
+/// Regression test for the review of 2026-11-23: the capture file had only 40 octets after SIGTERM, and the exit status
+/// was 0 after the daemon had stopped.
 #[test]
 fn a_capture_is_whole_when_it_is_ended_from_outside() {
     require!("ip", "ping", "ethtool");
@@ -192,7 +192,7 @@ fn flushed_addresses_are_learned_again() {
     assert_eq!(rig.trivium(&["flush", "br0", "--vlan", "5000"]).status.code(), Some(1));
 }
 
-/// Without a path, the daemon's own binary is started. `stop` ends the current process.
+/// An upgrade without a path starts the daemon's own binary. `stop` ends the current process.
 #[test]
 fn an_upgrade_to_the_own_binary_and_a_stop() {
     require!("ip", "ping", "ethtool");

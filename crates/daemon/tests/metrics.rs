@@ -1,4 +1,4 @@
-//! Monitoring of the real binary: `/metrics` and live events, over the unix socket and over TCP.
+//! Tests monitoring of the real binary: `/metrics` and live events, over the Unix socket and over TCP.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -42,7 +42,7 @@ fn body<R: BufRead>(mut answer: R, status: &str) -> R {
     answer
 }
 
-/// Returns the value of one series in an exposition.
+/// Returns the value of one time series in the text of `/metrics`.
 fn value(text: &str, series: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {series} in\n{text}")).parse().unwrap()
@@ -58,7 +58,7 @@ const SERIES: [(&str, u64); 6] = [
     ("trivium_port_drops_total{port=\"h1\"}", 0),
 ];
 
-/// Sends frames, and waits until the metrics have counted exactly these.
+/// Sends frames, and waits until the metrics have counted exactly these frames.
 fn counts(rig: &Rig, metrics: impl Fn() -> String, count: u64) {
     let read = || {
         let text = metrics();
@@ -109,7 +109,7 @@ fn metrics_count_what_was_sent() {
     .unwrap();
 }
 
-/// An event of a stream: name and data.
+/// An event of an event stream: its name and its data.
 type Live = (String, serde_json::Value);
 
 /// Reads a stream in a thread until the connection ends.
@@ -142,7 +142,7 @@ fn until(events: &Receiver<Live>, what: &str, wanted: impl Fn(&Live) -> bool) ->
     panic!("{what} never came: {passed:?}");
 }
 
-/// Asserts that a stream of events reports a link that goes down and up.
+/// Sets a link down and up, and checks that the event stream reports both changes.
 fn tells_of_a_link(rig: &Rig, stream: &Receiver<Live>) {
     let received = |event: &Live| event.1["ports"]["h1"]["rx_packets"].as_u64();
     let first = until(stream, "counters", |event| event.0 == "counters");

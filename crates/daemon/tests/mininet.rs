@@ -1,5 +1,5 @@
-//! Mininet with the switch class of `contrib/mininet_trivium.py`: a tree of switches with
-//! `ovs-testcontroller`, in which all hosts reach each other.
+//! Tests Mininet with the switch class of `contrib/mininet_trivium.py`. All hosts in a tree of switches, controlled by
+//! `ovs-testcontroller`, reach each other.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! A file with fifty mistakes on the real command line. All mistakes are reported with place, object, cause
-//! and fix, and nothing is started or changed.
+//! Tests the real binary with a configuration file that contains fifty mistakes. All mistakes are reported with
+//! position, object, cause and fix, and no daemon is started or changed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{UdpFlow, require};
 
-/// The file of the model crate, and its expected problems.
+/// The configuration file, which belongs to the crate `model`, and its expected problems.
 const FIFTY: &str = include_str!("../../model/tests/fifty.toml");
 const EXPECTED: &str = include_str!("../../model/tests/fifty.expected");
 
@@ -35,7 +35,7 @@ fn assert_said(output: &Output, by: &str) {
     assert!(problems.len() >= 50);
 }
 
-/// The form is `file:line:column: object: cause; fix`, without an empty part.
+/// Each expected problem has the form `file:line:column: object: cause; fix`, without an empty part.
 #[test]
 fn what_is_expected_has_all_parts() {
     for line in EXPECTED.lines() {

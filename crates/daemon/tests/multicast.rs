@@ -1,5 +1,5 @@
-//! IGMP and MLD snooping on the real binary: hosts join and leave groups with real sockets, and the wires of
-//! all hosts are captured.
+//! Tests IGMP and MLD snooping with the real binary. Hosts join and leave groups with real sockets, and the test
+//! captures the frames that each host receives.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -33,7 +33,7 @@ fn system(source: std::io::Error) -> LabError {
 }
 
 impl Group {
-    /// `from` is the first host's own address of the group's family.
+    /// Creates a group. `from` is the sending host's address of the group's address family.
     fn new(sender: &Host, from: &str, address: &str) -> Group {
         let address: IpAddr = address.parse().unwrap();
         let bind = |from: &str| {
@@ -56,8 +56,8 @@ impl Group {
         Group { address, socket, marks, mac, round: AtomicU64::new(0) }
     }
 
-    /// Joins the group with a real socket. The host's kernel reports the membership, and its end when the
-    /// socket is dropped.
+    /// Joins the group with a real socket. The host's kernel reports the membership, and sends a leave when the socket
+    /// is dropped.
     fn join(&self, host: &Host) -> UdpSocket {
         let listener = host.inside(|| {
             let any = if self.address.is_ipv4() { "0.0.0.0" } else { "::" };
@@ -112,9 +112,9 @@ fn heard(listener: &UdpSocket) -> u64 {
     std::iter::from_fn(|| listener.recv(&mut buffer).ok()).count() as u64
 }
 
-/// Starts four hosts with both families around the daemon, a group to which the first host sends, and
-/// captures of the others' wires. `querier` is the index of the host that sends queries, which makes its port
-/// a router port.
+/// Starts the daemon with four hosts that have IPv4 and IPv6 addresses, a group to which the first host sends, and
+/// captures of the frames that the other hosts receive. `querier` is the index of the host that sends queries, which
+/// makes its port a router port.
 fn begin(family: &str, querier: usize) -> (Rig, Group, Vec<RawReceiver>) {
     let mut rig = Rig::new(4);
     let configuration = rig.configuration("persist = false");
@@ -162,9 +162,9 @@ fn mld_leads_a_group_to_its_listeners() {
     snooped("MLD");
 }
 
-/// Makes the host a querier by a Linux bridge, which queries a group when a member leaves it. The newest
-/// versions are used, because after a query of an older version hosts may leave groups silently if another
-/// host was the last to report.
+/// Creates a Linux bridge on the host, which makes the host a querier. The bridge queries a group when a member leaves
+/// it. The querier uses the newest protocol versions. After a query of an older version, a host may leave a group
+/// without a message if another host was the last to report the group.
 fn become_querier(host: &Host) {
     let bridge = "ip link add br0 type bridge mcast_snooping 1 mcast_igmp_version 3 mcast_mld_version 2 \
                   mcast_querier 1 mcast_query_use_ifaddr 1 mcast_query_interval 200 mcast_startup_query_interval 100 \

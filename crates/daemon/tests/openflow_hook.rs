@@ -1,5 +1,5 @@
-//! Hot flows of OpenFlow rules in the driver hook, on the real binary between real hosts: counters, effects
-//! of rule changes, and neither loss nor reordering between hook and worker.
+//! Tests hot flows of OpenFlow rules in the driver hook, with the real binary between real hosts: counters, effects of
+//! rule changes, and that no packet is lost or reordered when a flow moves between hook and worker.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -43,7 +43,7 @@ fn ofctl(rig: &Rig, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Returns the packets of the rules that `what` matches.
+/// Returns the number of packets of the rules that `what` selects.
 fn counted(rig: &Rig, what: &str) -> u64 {
     let flows = ofctl(rig, &["dump-flows", what]);
     flows.split("n_packets=").skip(1).filter_map(|part| part.split(',').next()?.parse::<u64>().ok()).sum()
@@ -227,7 +227,7 @@ fn an_upgrade_and_ports_that_go_leave_nothing_in_the_hook() {
     assert!(report.received <= answered, "{report:?}: answered at {answered}");
 }
 
-/// Flows in the hook without a daemon are valid for ten seconds.
+/// After the daemon is killed, flows in the hook are valid for ten more seconds.
 #[test]
 fn a_daemon_that_was_killed_leaves_flows_for_a_while() {
     require!("ip", "ping", "ethtool", "ovs-ofctl");
@@ -253,7 +253,8 @@ fn a_daemon_that_was_killed_leaves_flows_for_a_while() {
     until_in_the_hook(&rig, "h1", "flow_forwarded");
 }
 
-/// Flows with `NORMAL` use the bridge's MAC table in the hook. Workers learn and flood unknown addresses.
+/// In the hook, flows with the action `NORMAL` use the bridge's MAC table. Workers learn addresses and flood frames to
+/// unknown addresses.
 #[test]
 fn known_stations_are_answered_for_flows_by_normal() {
     require!("ip", "ping", "ethtool", "ovs-ofctl");
@@ -300,7 +301,7 @@ fn known_stations_are_answered_for_flows_by_normal() {
     .unwrap();
 }
 
-/// After an address has moved, packets are not sent to its old port, whether hook or worker learned it.
+/// After a MAC address has moved, neither hook nor worker sends packets to its old port.
 #[test]
 fn a_station_that_moves_is_followed_from_the_hook() {
     require!("ip", "ping", "ethtool", "ovs-ofctl");

@@ -1,6 +1,6 @@
-//! Features of `docs/switch-matrix.md` with real packets. The stock `ovs-ofctl` adds the rules of each case to the real
-//! binary, frames enter through its ports, and each frame that leaves is compared octet for octet. The cases are
-//! [`testbed::packet_cases`], which `openflow/tests/matrix.rs` uses, too.
+//! Tests the features in `docs/switch-matrix.md` with real packets. The stock `ovs-ofctl` adds the rules of each case
+//! to the real binary. The test sends frames to the ports, and compares each frame that leaves octet by octet. The
+//! cases are [`testbed::packet_cases`], which `openflow/tests/matrix.rs` uses, too.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ use rig::cables::{self, Cables, Output};
 use testbed::packet_cases::{self, MARK, PORTS, PacketCase, Step};
 use testbed::{Namespace, Process, eventually, require};
 
-/// Maximum time in which an expected frame or message arrives on a loaded machine.
+/// Maximum time until an expected frame or message arrives on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time to wait for frames that must not arrive.
 const QUIET: Duration = Duration::from_millis(8);
@@ -25,7 +25,7 @@ const QUIET: Duration = Duration::from_millis(8);
 struct Bench {
     rig: Rig,
     cables: Cables,
-    /// Namespace of the cables' far ends.
+    /// Namespace of the other ends of the cables.
     _wire: Namespace,
     socket: PathBuf,
     /// Process of `ovs-ofctl monitor`, which prints packet-ins.
@@ -111,7 +111,7 @@ impl Bench {
         eventually(part, PATIENCE, shown).map_err(|error| error.to_string())
     }
 
-    /// Returns the frames that leave until there are `count`, and further frames that follow directly.
+    /// Returns the frames that leave until `count` frames have left, and any additional frames that follow directly.
     fn collect(&self, count: usize) -> Vec<Output> {
         let (mut left, mut deadline) = (Vec::new(), Instant::now() + PATIENCE);
         loop {

@@ -1,5 +1,4 @@
-//! Normal operation of the real binary between real hosts: forwarding, output of commands, changes and
-//! hand-over.
+//! Tests normal operation of the real binary between real hosts: forwarding, output of commands, changes and hand-over.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,16 +1,16 @@
-//! The kernel as reference: two namespaces with equal devices, addresses, routes and neighbours, one routed
-//! by the kernel alone and one by a Trivium router. Both receive equal frames, valid ones and ones that are
-//! malformed in many ways, and the output is compared byte for byte. A [`Rule`] names each permitted
-//! difference, and any other difference fails the test.
+//! Compares a Trivium router with the kernel. Two namespaces have equal devices, addresses, routes and neighbours. In
+//! one namespace the kernel alone routes, and in the other a Trivium router. Both receive equal frames, some valid and
+//! some malformed, and the test compares the output byte by byte. A [`Rule`] names each permitted difference, and any
+//! other difference fails the test.
 //!
 //! ```text
 //!   wire:  kl ── left ┌ kernel ┐ right ── kr        every frame bears its number all through its payload (a mark), by which
 //!          tl ── left └ ours   ┘ right ── tr        what comes out is known, within an ICMP error or a fragment, too
 //! ```
 //!
-//! Frames are sent in batches. Each batch ends with three frames at either side that leave by the three
-//! possible paths (worker, TAP, kernel). Once these arrive, all earlier frames have arrived. The seed of each
-//! run is printed. `ORACLE_SEED` repeats a run, and `ORACLE_FRAMES` sets the number of frames.
+//! Frames are sent in batches. Each batch ends with three frames on either side, one for each possible path (worker,
+//! TAP, kernel). Once these frames have arrived, all earlier frames have arrived. The seed of each run is printed.
+//! `ORACLE_SEED` repeats a run, and `ORACLE_FRAMES` sets the number of frames.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::cast_possible_truncation, reason = "bytes of a generated frame")]
@@ -32,9 +32,9 @@ use testbed::{Namespace, RawReceiver, RawSender, require};
 
 /// Number of frames that are compared in CI.
 const FRAMES: usize = 24_000;
-/// Number of frames at either side in a batch. No ring on the path is shorter.
+/// Number of frames on either side in a batch. Every ring on the path has space for this number.
 const BATCH: usize = 64;
-/// Configuration of both namespaces beside their devices. The MTU is smaller on the right.
+/// Configuration of both namespaces, apart from their devices. The MTU on the right side is smaller.
 const SET_UP: &str = "
     address add 10.1.1.1/29 dev left
     address add 10.1.2.1/29 dev right
@@ -77,7 +77,7 @@ const SET_UP: &str = "
 /// A frame that leaves a namespace, with its side.
 type Output = (Side, Vec<u8>);
 
-/// One of the two namespaces, seen from outside.
+/// One of the two namespaces, with the sockets that send to it and receive from it.
 struct Subject {
     name: &'static str,
     senders: BTreeMap<Side, RawSender>,
@@ -158,7 +158,7 @@ impl Subject {
         Subject { name, senders, receivers }
     }
 
-    /// Collects the output until all `fences` have left, or nothing has left for `patience`.
+    /// Collects the output until all `fences` have left, or until no frame has left for `patience`.
     fn collect(&self, mut fences: BTreeSet<u32>, patience: Duration) -> Result<Vec<Output>, String> {
         let (mut outputs, started) = (Vec::new(), Instant::now());
         while !fences.is_empty() {
@@ -203,7 +203,7 @@ impl Subject {
     }
 }
 
-/// Sorts the output by the mark of the original frame.
+/// Groups the output by the mark of the original frame.
 fn by_mark(outputs: &[Output]) -> BTreeMap<Option<u32>, Vec<Output>> {
     let mut sorted: BTreeMap<Option<u32>, Vec<Output>> = BTreeMap::new();
     for (side, frame) in outputs.iter().filter(|(_, frame)| !rules::is_own_talk(frame)) {
@@ -213,7 +213,7 @@ fn by_mark(outputs: &[Output]) -> BTreeMap<Option<u32>, Vec<Output>> {
     sorted
 }
 
-/// Returns the differences that no rule permits. Permitted differences are counted by rule.
+/// Returns the differences that no rule permits. Counts the permitted differences for each rule.
 fn compare(
     frames: &[frames::Frame],
     [kernel, ours]: &[Vec<Output>; 2],

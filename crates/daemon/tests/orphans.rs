@@ -1,5 +1,5 @@
-//! Remains of a daemon and their clean-up: hooks that survive a kill, devices that do not, hooks without a
-//! port, and ports without a device.
+//! Tests what a killed daemon leaves and how it is removed: hooks that survive the kill, devices that do not survive
+//! it, hooks without a port, and ports without a device.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -72,8 +72,8 @@ fn hooks_of_another_daemon_are_left_alone() {
     rig.until_reachable(1, 2);
 }
 
-/// A second daemon with another socket on the devices of the first one, with equal and with other port names,
-/// with a veth pair of its own, and with settings whose effect would be visible.
+/// A second daemon with another API socket uses the devices of the first daemon. Its ports have equal or different
+/// names. The second daemon also has a veth pair of its own, and settings whose effect would be visible.
 #[test]
 fn a_second_daemon_on_the_same_devices_is_refused_and_touches_nothing() {
     require!("ip", "ping", "ethtool");
@@ -161,7 +161,7 @@ fn hook(rig: &Rig, port: &str) -> Attached {
     found.unwrap().unwrap()
 }
 
-/// Waits until a hook without a daemon has counted at least `least` packets under `counter`.
+/// Waits until the counter `counter` of a hook without a daemon is at least `least`.
 fn decided(hook: &Attached, counter: Counter, least: u64) {
     eventually(&format!("{least} {} at {}", counter.name(), hook.device()), PATIENCE, || {
         let packets = hook.counters().unwrap().get(counter);
@@ -170,7 +170,7 @@ fn decided(hook: &Attached, counter: Counter, least: u64) {
     .unwrap();
 }
 
-/// Adds an address at the hub's end of a host's cable, with permanent neighbours at both ends.
+/// Adds an address to the hub's end of a host's cable, and permanent neighbour entries on both ends.
 fn address_at(rig: &Rig, host: usize, address: &str) {
     let (hub, host) = (rig.lab.hub(), &rig.hosts[host - 1]);
     let (near, mac) = (host.device(), host.mac().unwrap());
@@ -184,13 +184,13 @@ fn address_at(rig: &Rig, host: usize, address: &str) {
     host.run(line).unwrap();
 }
 
-/// Returns whether the hub's kernel answers a host at this address.
+/// Returns whether the hub's kernel answers a host that pings this address.
 fn asked(rig: &Rig, host: usize, address: &str) -> bool {
     rig.hosts[host - 1].ping(address, 5).is_ok()
 }
 
-/// Tests `when_down`: without a daemon h1 passes frames and h2 drops them. With `changed`, both dropped at
-/// first.
+/// Tests `when_down`: without a daemon, h1 passes frames and h2 drops them. If `changed` is set, h1 was first
+/// configured to drop frames, too.
 fn when_down_decides(mode: &str, changed: bool) {
     let mut rig = Rig::new(2);
     let both = rig.configuration(&format!("mode = \"{mode}\""));
@@ -258,7 +258,7 @@ fn what_becomes_of_a_port_after_a_kill_changes_while_it_runs() {
     when_down_decides("generic", true);
 }
 
-/// Returns the devices of a namespace with their indexes.
+/// Returns the devices of a namespace with their interface indexes.
 fn devices(place: &Namespace) -> BTreeMap<String, u64> {
     let all: serde_json::Value = serde_json::from_str(&place.run(["ip", "-j", "link"]).unwrap()).unwrap();
     let entry =

@@ -1,5 +1,5 @@
-//! Open vSwitch as reference: a real `ovs-vswitchd` and the daemon receive equal rules by `ovs-ofctl` and equal frames,
-//! valid and malformed ones. The frames that leave through each port are compared octet for octet. [`differences`]
+//! Compares the daemon with a real `ovs-vswitchd`. Both receive equal rules from `ovs-ofctl` and equal frames, some
+//! valid and some malformed. The test compares the frames that leave through each port octet by octet. [`differences`]
 //! names each permitted difference, and any other difference fails the test.
 //!
 //! ```text
@@ -50,12 +50,12 @@ const FRAMES: usize = 192;
 const WINDOW: usize = 8;
 /// Default seed.
 const SEED: usize = 804_274_634;
-/// Maximum percentage of frames in one run that may differ by name.
+/// Maximum percentage of frames in one run that may have a permitted difference.
 const EXCUSED: usize = 10;
-/// Time after which no more frames of a batch arrive.
+/// Time without a frame after which a batch counts as complete.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// Frames with one number that left, by port and in order.
+/// The output frames with one frame number: for each port, the frames in order.
 type ByPort = BTreeMap<u8, Vec<Vec<u8>>>;
 
 fn by_mark(outputs: Vec<Output>) -> BTreeMap<u32, ByPort> {
@@ -172,8 +172,8 @@ fn teach(rig: &Rig, ovs: &Switch, ours: &Switch, rules: &Rules) -> (Vec<String>,
     (refused, taught)
 }
 
-/// Sends frames through OVS. OVS serves its devices in turn, so all output of a batch has arrived only after
-/// a second fence at each port.
+/// Sends frames through OVS. OVS serves its devices in turn, so all output of a batch has arrived only after a second
+/// fence on each port.
 fn pass_ovs(ovs: &mut Switch, generator: &mut Generator, frames: &[Frame]) -> Vec<Output> {
     frames.iter().for_each(|frame| ovs.send(frame));
     let mut outputs = Vec::new();
@@ -193,7 +193,7 @@ fn pass_ovs(ovs: &mut Switch, generator: &mut Generator, frames: &[Frame]) -> Ve
     outputs
 }
 
-/// Sends frames through Trivium, until as many have left as from OVS, or until no more arrive.
+/// Sends frames through Trivium until as many frames have left as from OVS, or until no more frames arrive.
 fn pass_ours(ours: &mut Switch, generator: &mut Generator, frames: &[Frame], expected: usize) -> Vec<Output> {
     frames.iter().for_each(|frame| ours.send(frame));
     let quiet = match (expected, frames) {
@@ -236,7 +236,7 @@ fn seed() -> usize {
     seed
 }
 
-/// Both switches with the frame generator.
+/// Both switches, and the frame generator.
 struct Both<'r> {
     rig: &'r Rig,
     peer: &'r Ovs,
@@ -281,8 +281,8 @@ impl<'r> Both<'r> {
         (of_ovs, of_ours)
     }
 
-    /// Configures the VLANs of the ports, and teaches both switches all addresses, so that later frames teach
-    /// nothing.
+    /// Configures the VLANs of the ports, and lets both switches learn all addresses, so that later frames change no
+    /// MAC table.
     fn introduce(&mut self, members: &[Member]) {
         stations::prepare(self.rig, self.peer, members);
         self.teach(&Rules::learning());
@@ -290,7 +290,8 @@ impl<'r> Both<'r> {
         self.pass(&lessons, WINDOW);
     }
 
-    /// Returns a description of MAC table entries that only one of the two switches has.
+    /// Returns a description of the MAC table entries that only one of the two switches has. Returns `None` if the
+    /// tables are equal.
     fn strangers(&self) -> Option<String> {
         let (ovs, ours) = (stations::known_to_ovs(self.peer), stations::known_to_ours(self.rig));
         let (only_ovs, only_ours): (Vec<_>, Vec<_>) =

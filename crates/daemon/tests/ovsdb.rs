@@ -1,4 +1,4 @@
-//! The daemon with a real `ovsdb-server`: changes by `ovs-vsctl` and `ovs-appctl` take effect, and refused
+//! Tests the daemon with a real `ovsdb-server`: changes made with `ovs-vsctl` and `ovs-appctl` take effect, and refused
 //! parts are reported.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -144,8 +144,8 @@ fn a_bridge_is_built_and_taken_apart_by_ovs_vsctl() {
     assert!(hub.run(["ip", "link", "show", "br0"]).is_err(), "the bridge's interface went with it");
 }
 
-/// LOCAL and other internal interfaces have the lowest MTU of the bridge's other ports, unless they have an
-/// explicit MTU.
+/// The interface LOCAL and other internal interfaces without an explicit MTU get the lowest MTU of the bridge's other
+/// ports.
 #[test]
 fn internal_interfaces_follow_the_lowest_mtu() {
     require!("ip", "ovs-vsctl", "ovsdb-server");
@@ -241,8 +241,8 @@ fn vlans_separate_and_join() {
     assert_eq!(switch.interface("h1", "ofport"), "-1");
 }
 
-/// Rules see one tag of a frame, unless the database sets more. The fields after a second tag are then
-/// visible, too.
+/// Rules can match one VLAN tag of a frame, unless the database sets a higher limit. With a higher limit, rules can
+/// also match the fields after a second tag.
 #[test]
 fn rules_see_as_many_tags_as_the_database_says() {
     require!("ovs-vsctl", "ovs-ofctl", "ovsdb-server");
@@ -327,8 +327,8 @@ fn what_cannot_be_had_is_told_and_the_rest_runs() {
     switch.rig.until_reachable(1, 2);
 }
 
-/// A bridge of the configuration file that the database also wants is left out. Other bridges run, and
-/// `ovs-vsctl` does not block.
+/// If the configuration file and the database both define a bridge, the definition in the database is ignored. Other
+/// bridges are created, and `ovs-vsctl` does not block.
 #[test]
 fn a_bridge_that_belongs_to_the_file_is_left_out_alone() {
     require!("ovs-vsctl", "ovsdb-server");

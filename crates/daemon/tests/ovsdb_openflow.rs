@@ -1,6 +1,6 @@
-//! Controllers and flow tables of the database take effect, and the status of controllers is written back:
-//! the real `ovsdb-server`, `ovs-vsctl`, `ovs-ofctl` and `ovs-testcontroller`, and a simple test controller
-//! that counts messages.
+//! Tests controllers and flow tables that are configured in the database, and the controller status that the daemon
+//! writes to the database. The tests use the real `ovsdb-server`, `ovs-vsctl`, `ovs-ofctl` and `ovs-testcontroller`,
+//! and a simple test controller that counts messages.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -66,8 +66,8 @@ impl Switch {
         self.until_there();
     }
 
-    /// Waits until the bridge answers. After a start the database must be read, and after an upgrade the
-    /// successor must listen.
+    /// Waits until the bridge answers. After a start, the daemon must first read the database. After an upgrade, the
+    /// successor must first listen.
     fn until_there(&self) {
         eventually("its bridge is there", PATIENCE, || {
             let asked = self.ofctl_as("OpenFlow14", &["show"]);
@@ -147,8 +147,8 @@ fn versions_and_tables_are_those_of_the_database() {
     assert!(!switch.ofctl(&["dump-table-features"]).contains("acl"));
 }
 
-/// `groups` shares a full table fairly, `prefixes` limits the width of megaflows, and unknown fields are
-/// logged.
+/// The column `groups` divides a full table fairly among groups of flows, the column `prefixes` limits the prefix
+/// lengths of megaflows, and unknown fields are logged.
 #[test]
 fn groups_and_prefixes_of_tables_are_those_of_the_database() {
     require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
@@ -189,7 +189,7 @@ fn groups_and_prefixes_of_tables_are_those_of_the_database() {
     assert_eq!(depends(), "10.5.0.0/16");
 }
 
-/// Table settings of a controller, and the requested event for a table that is nearly full.
+/// A controller changes table settings, and receives the event for a table that is nearly full.
 #[test]
 fn controllers_hear_of_a_table_that_is_nearly_full_and_what_they_said_outlives_a_kill() {
     require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl", "ovs-appctl");
@@ -484,8 +484,8 @@ fn while_rules_are_given_back_nobody_else_says_what_a_bridge_does() {
         .unwrap();
 }
 
-/// A port with its requested number keeps it, two ports can swap numbers, and port settings of a controller
-/// move with the port.
+/// A port that has its requested OpenFlow number keeps the number. Two ports can swap their numbers. Port settings that
+/// a controller has made stay with the port when its number changes.
 #[test]
 fn numbers_are_their_ports_and_what_was_said_of_a_port_goes_with_it() {
     require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
@@ -513,7 +513,7 @@ fn numbers_are_their_ports_and_what_was_said_of_a_port_goes_with_it() {
     assert_eq!(third(), "0");
 }
 
-/// A changed datapath id takes effect at once, and controllers learn it by a new session.
+/// A changed datapath ID takes effect immediately, and controllers learn it in a new session.
 #[test]
 fn an_identifier_that_changes_is_told() {
     require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
@@ -534,7 +534,7 @@ fn an_identifier_that_changes_is_told() {
     assert!(switch.ofctl(&["dump-flows"]).contains("cookie=0x7"), "its rules stay");
 }
 
-/// Without its controllers a bridge follows their rules for some time and then becomes standalone. A
+/// A bridge that has lost its controllers uses their rules for some time and then switches to standalone mode. A
 /// controller that connects takes control again.
 #[test]
 fn a_bridge_stands_alone_while_its_controllers_are_away() {

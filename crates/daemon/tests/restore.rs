@@ -1,5 +1,5 @@
-//! Rules survive a kill of the daemon: the real binary with the stock client, with traffic, and with rule
-//! files that are damaged, old or too long for their disk.
+//! Tests that OpenFlow rules survive a kill of the daemon. The tests use the real binary, the stock client and traffic,
+//! and rule files that are damaged, old or too long for the disk.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -32,7 +32,7 @@ fn secure(rig: &Rig) -> String {
     rig.configuration("") + "[bridge.br0.openflow]\nfail_mode = \"secure\"\n"
 }
 
-/// Adds rules in one bundle. The last one is searched in the file later.
+/// Adds rules in one bundle. Tests later search the rule file for the last rule.
 fn add_rules(rig: &Rig, count: u32) {
     let mut text = String::new();
     for n in 1..count {
@@ -236,7 +236,7 @@ fn a_file_that_is_damaged_or_strange_is_refused_and_the_daemon_goes_on() {
     assert_eq!(rule_count(&rig), 0);
 }
 
-/// A small file system at the daemon's state directory.
+/// A small file system that is mounted on the daemon's state directory.
 struct Disk(PathBuf);
 
 impl Disk {

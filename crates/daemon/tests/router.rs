@@ -1,5 +1,5 @@
-//! Virtual routers on the real binary between real hosts in different networks. Workers forward packets according to
-//! the kernel's routes, and the kernel handles everything else.
+//! Tests virtual routers with the real binary between real hosts in different networks. Workers forward packets
+//! according to the kernel's routes, and the kernel handles everything else.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -88,7 +88,8 @@ fn hosts_talk_through_the_worker() {
     assert!(worker > 1_000 && kernel == 0, "{worker} by the worker, {kernel} by the kernel");
 }
 
-/// A router bypasses netfilter, and reports this if netfilter has rules for forwarded packets.
+/// Packets that a router forwards bypass netfilter. The router reports this if netfilter has rules for forwarded
+/// packets.
 #[test]
 fn rules_of_netfilter_that_are_bypassed_are_told() {
     require!("ip", "ping", "ethtool", "nft");
@@ -320,7 +321,7 @@ fn ports_come_and_go() {
     assert!(taps().contains("trivium0"), "{}", taps());
 }
 
-/// The kernel receives its own packets on the real interface, and transit fragments are routed like other
+/// The kernel receives packets to the router itself on the real device. Fragments in transit are routed like other
 /// packets.
 #[test]
 fn the_hook_leaves_the_kernel_what_is_its_own() {
@@ -371,7 +372,7 @@ fn the_hook_leaves_the_kernel_what_is_its_own() {
     .unwrap();
 }
 
-/// Only neighbours that the kernel resolves are refreshed when packets use them, and no others.
+/// A neighbour that packets use is refreshed only if the kernel has resolved it.
 #[test]
 fn a_permanent_neighbour_that_is_used_stays_one() {
     require!("ip", "ping", "ethtool");
@@ -455,7 +456,7 @@ fn with_options(frame: &[u8]) -> Vec<u8> {
     [&frame[..14], &packet].concat()
 }
 
-/// The hook checks sources like a worker.
+/// The hook makes the same reverse path check of sources as a worker.
 #[test]
 fn sources_that_are_elsewhere_are_refused() {
     require!("ip", "ping", "ethtool");
@@ -660,8 +661,8 @@ fn tables_are_shown_as_the_kernel_has_them() {
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("none"));
 }
 
-/// Veth pairs of the daemon, as in examples/router.toml. The kernel uses the near ends while they belong to a
-/// router, and not while they belong to a bridge.
+/// Veth pairs of the daemon, as in examples/router.toml. While the near ends belong to a router, the kernel has
+/// addresses on them and uses them. While they belong to a bridge, the kernel does not use them.
 #[test]
 fn pairs_of_our_making_are_interfaces() {
     require!("ip", "ping", "ethtool");

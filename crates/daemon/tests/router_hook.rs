@@ -1,5 +1,6 @@
-//! Routes of a virtual router in the driver hook, on the real binary between real hosts. Packets with known
-//! routes do not reach a worker, other packets do, and no packet is lost when a flow moves between the two.
+//! Tests routing in the driver hook of a virtual router, with the real binary between real hosts. The hook forwards
+//! packets with known routes, and workers process the other packets. No packet is lost when a flow moves between hook
+//! and worker.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -24,7 +25,7 @@ fn configuration(rig: &Rig, extra: &str, settings: &str) -> String {
     text
 }
 
-/// Returns the frames of h1 that hook and worker forward during `work`.
+/// Returns the numbers of frames from h1 that the hook and the worker forward during `work`.
 fn who(rig: &Rig, work: impl FnOnce()) -> (u64, u64) {
     let count = || (rig.hook_counter("h1", "route_forwarded"), rig.hook_counter("h1", "steered"));
     let before = count();
@@ -206,7 +207,7 @@ fn what_needs_more_is_still_done() {
     until(&rig, "10.8.2.2", false);
 }
 
-/// Neighbours that only the hook uses stay reachable in the kernel.
+/// The kernel's entries of neighbours that only the hook uses stay reachable.
 #[test]
 fn neighbours_stay_fresh() {
     require!("ip", "ping", "ethtool");
@@ -293,7 +294,7 @@ fn no_packet_overtakes_another_when_a_flow_changes_to_the_hook() {
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
 }
 
-/// A port that moves from a bridge to a router in one change is handled in its hook like any other port.
+/// If one change moves a port from a bridge to a router, the port's hook then routes like the hook of any other port.
 #[test]
 fn ports_that_a_bridge_had_are_answered_in_the_hook() {
     require!("ip", "ping", "ethtool");
@@ -327,8 +328,8 @@ fn a_pinned_hook_routes_on_without_its_daemon() {
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
 
-/// The MAC address of a VRRP virtual router (RFC 9568, 7.3) is accepted on an interface if configured, in
-/// hooks and workers.
+/// If VRRP is configured on an interface, hooks and workers accept packets to the MAC address of a VRRP virtual router
+/// (RFC 9568, 7.3).
 #[test]
 fn vrrps_addresses_are_an_interfaces_own_where_that_is_wanted() {
     require!("ip", "ping", "ethtool");

@@ -1,5 +1,5 @@
-//! Ports without a kernel device as a router's interfaces, on the real binary: a guest behind a TAP, for
-//! which the router has a mirror device.
+//! Tests router interfaces on ports without a kernel device, with the real binary. A guest is on a TAP port, for which
+//! the router has a mirror device.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{Namespace, RawReceiver, RawSender, UdpFlow, eventually, require};
 
-/// h1 on its own device, and the guest behind the TAP of port `vm`.
+/// Host h1 on its device, and the guest on the TAP of port `vm`.
 struct Guests {
     rig: Rig,
     guest: Namespace,
@@ -225,7 +225,7 @@ fn mac_of(link: &serde_json::Value) -> [u8; 6] {
     octets.try_into().unwrap()
 }
 
-/// A guest floods its router with messages of one protocol. All messages of another protocol arrive at their
+/// While a guest floods its router with messages of one protocol, all messages of another protocol arrive at their
 /// socket.
 #[test]
 fn a_flood_of_hellos_leaves_other_protocols_whole() {
@@ -270,9 +270,9 @@ fn a_flood_of_hellos_leaves_other_protocols_whole() {
     assert_eq!((counted("ospf").0, counted("rip").0, counted("rip").1), (700, 700, UPDATES));
 }
 
-/// A BGP session of kernel sockets survives a flood on the guest's link: segments with forged sources from
-/// port 179, and segments, OSPF and BFD with the peer's address. The peer's data arrives, although the limits
-/// are far below the rate of the flood.
+/// A BGP session between kernel sockets survives a flood on the guest's link. The flood consists of segments from port
+/// 179 with forged sources, and of segments, OSPF and BFD packets with the peer's address. The peer's data arrives,
+/// although the rate limits are far below the rate of the flood.
 #[test]
 fn a_session_lives_in_a_flood_of_forged_segments() {
     require!("ip", "ping", "ethtool");

@@ -1,5 +1,5 @@
-//! Two tags of a port as a router's interface, on the real binary. The other end of the cable is another
-//! Trivium router, and frames on the wire are compared octet by octet.
+//! Tests a router interface that is identified by two VLAN tags on a port, with the real binary. The other end of the
+//! cable is another Trivium router. The test compares frames on the cable octet by octet.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{Process, RawReceiver, RawSender, UdpFlow, eventually, require};
 
-/// Devices of VLAN 20 inside VLAN 100, at both ends.
+/// Devices for VLAN 20 inside VLAN 100, on both ends of the cable.
 const NEAR: &str = "h1.100.20";
 const FAR: &str = "eth0.100.20";
 

@@ -1,6 +1,6 @@
-//! Kernel settings besides routes that a Trivium router follows: forwarding, routes that depend on the
-//! carrier, and rules and routes that only the kernel implements. Packets go where the kernel alone would
-//! send them, and `show why`, `explain` and `traceroute` report this.
+//! Tests kernel settings other than routes that affect a Trivium router: forwarding, routes that depend on the carrier,
+//! and rules and routes that only the kernel implements. Packets are forwarded as the kernel alone would forward them,
+//! and `show why`, `explain` and `traceroute` report this.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use rig::{PATIENCE, Rig};
 use testbed::{eventually, require};
 
-/// Starts a router with interfaces to all hosts, whose hooks route.
+/// Starts a router with an interface for each host. The hooks of the interfaces route.
 fn start(hosts: u8) -> Rig {
     let mut rig = Rig::routed(hosts);
     let all = rig.configuration("");
@@ -29,7 +29,7 @@ fn sysctl(rig: &Rig, line: &str) {
     rig.lab.hub().run(["sysctl", "-qw", line]).unwrap();
 }
 
-/// Waits until the second host answers the first one, or no longer answers.
+/// Waits until the second host answers the first host (`wanted` is true) or no longer answers (`wanted` is false).
 fn until_answers(rig: &Rig, to: &str, wanted: bool) {
     eventually(&format!("{to} answers: {wanted}"), PATIENCE, || {
         let got = rig.hosts[0].ping(to, 2).map(|report| report.received).unwrap_or_default();
@@ -227,7 +227,7 @@ fn traceroute_looks_right() {
     }
 }
 
-/// mtr probes every hop repeatedly by ICMP and UDP. No hop loses a probe, and there are no other hops.
+/// `mtr` probes every hop repeatedly with ICMP and UDP. It reports the expected hops, and no lost probe.
 #[test]
 fn mtr_looks_right() {
     require!("ip", "ping", "ethtool", "mtr");
@@ -251,7 +251,8 @@ fn mtr_looks_right() {
     }
 }
 
-/// Without an announcement, neighbours would use an old MAC address until their entries expire.
+/// The router announces a changed MAC address. Without an announcement, neighbours would use the old address until
+/// their entries expire.
 #[test]
 fn another_ethernet_address_is_announced() {
     require!("ip", "ping", "ethtool");

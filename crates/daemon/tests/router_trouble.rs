@@ -1,5 +1,5 @@
-//! A virtual router under scans, loops, floods, flapping routes and removed devices. A flow that is not
-//! affected loses no packet, and at the end the tables match the kernel's.
+//! Tests a virtual router under scans, loops, floods, flapping routes and removed devices. A flow that is not affected
+//! loses no packet, and at the end the router's tables match the kernel's tables.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -58,7 +58,7 @@ fn punted(rig: &Rig, class: &str) -> (u64, u64) {
     (punt["packets"].as_u64().unwrap(), punt["refused"].as_u64().unwrap())
 }
 
-/// Asserts that the tables match the kernel's and that no difference had to be repaired.
+/// Checks that the router's tables match the kernel's tables, and that no difference had to be repaired.
 fn assert_in_step(rig: &Rig) {
     eventually("in step", PATIENCE, || {
         let router = router(rig);
@@ -166,7 +166,7 @@ fn a_loop_ends_with_the_hops() {
     rig.until_reachable(1, 2);
 }
 
-/// Thousands of changes per second do not affect a flow by another prefix.
+/// Thousands of changes of the default route per second do not affect a flow that uses another prefix.
 #[test]
 fn a_default_route_that_flaps_harms_nobody() {
     require!("ip", "ping", "ethtool");
@@ -240,7 +240,7 @@ fn notifications_that_were_lost_leave_no_trace() {
     rig.until_reachable(1, 2);
 }
 
-/// The number of routes in a router is limited, and the kernel has more.
+/// The kernel has more routes than the configured route limit of the router.
 #[test]
 fn routes_beyond_the_limit_are_named_and_the_others_forward() {
     require!("ip", "ping", "ethtool");
@@ -321,7 +321,8 @@ fn a_table_that_is_full_is_named_and_forwards_what_it_has() {
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
 
-/// Like a BGP session, a connection exchanges little data continuously while others flood the kernel.
+/// A TCP connection to the router exchanges a little data continuously, like a BGP session. It survives while other
+/// hosts flood the kernel.
 #[test]
 fn a_session_with_the_router_outlives_a_flood() {
     require!("ip", "ping", "ethtool");
@@ -367,8 +368,9 @@ fn a_session_with_the_router_outlives_a_flood() {
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
 
-/// A BGP session of kernel sockets survives floods that the driver hook passes to the kernel: segments with forged
-/// sources, and ARP of forged stations. The limits drop most of each flood in the hook, and no segment of the session.
+/// A BGP session between kernel sockets survives floods of control packets: segments with forged sources, and ARP
+/// packets with forged MAC addresses. The rate limits in the hook drop most of each flood, and no segment of the
+/// session.
 #[test]
 fn a_session_by_the_hook_lives_in_a_flood_of_forged_segments() {
     require!("ip", "ping", "ethtool");
@@ -418,13 +420,14 @@ fn a_session_by_the_hook_lives_in_a_flood_of_forged_segments() {
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
 
-/// Returns the Ethernet address of a device of the router.
+/// Returns the MAC address of a device of the router.
 fn mac_of_hub(rig: &Rig, device: &str) -> String {
     let shown = rig.lab.hub().run(["ip", "-o", "link", "show", "dev", device]).unwrap();
     shown.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).unwrap().to_owned()
 }
 
-/// Routes through the device are removed at once, other routes are not affected, and all are restored later.
+/// When a device is removed, the routes through this device are removed immediately. Other routes are not affected, and
+/// the removed routes are restored later.
 #[test]
 fn a_next_hops_device_goes_and_comes() {
     require!("ip", "ping", "ethtool");
@@ -469,8 +472,9 @@ fn a_next_hops_device_goes_and_comes() {
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
 
-/// A namespace that is created again under its name is another one. The router leaves the old one, which open
-/// sockets would keep alive with all its devices, and opens in the new one with its ports.
+/// The namespace of a router is deleted and recreated with its name. The router closes its sockets in the old
+/// namespace, which would otherwise continue to exist with all its devices, and opens in the new namespace with its
+/// ports.
 #[test]
 fn a_router_follows_its_namespace() {
     require!("ip", "ping", "ethtool", "sysctl");

@@ -1,5 +1,5 @@
-//! VLANs of a port as a router's interfaces, on the real binary. The other end of the cable is another
-//! Trivium router, because the kernel may not support VLAN devices. The kernels at both ends generate the
+//! Tests router interfaces that are VLANs of a port, with the real binary. The other end of the cable is another
+//! Trivium router, because the kernel may not support VLAN devices. The network stacks on both ends generate the
 //! traffic.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -10,7 +10,7 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{Process, UdpFlow, eventually, require};
 
-/// VLANs 100 and 200 of h1, which its host has, too. h2 has none.
+/// The VLANs 100 and 200 of port h1, which exist on h1's host as well. Port h2 has no VLANs.
 struct Vlans {
     rig: Rig,
     _far: Process,
@@ -115,8 +115,8 @@ fn for_each(value: &serde_json::Value, see: &mut impl FnMut(&serde_json::Value))
     }
 }
 
-/// The hook handles packets from a VLAN, and adds the tag of packets to a VLAN. Workers handle packets that
-/// need an ICMP error.
+/// The hook forwards packets that arrive in a VLAN, and adds the tag to packets that leave in a VLAN. Workers process
+/// packets that cause an ICMP error.
 #[test]
 fn hooks_answer_by_vlans() {
     require!("ip", "ping", "ethtool");
@@ -313,7 +313,8 @@ fn the_kernel_does_not_notice_an_upgrade_and_nothing_is_lost() {
     all.reaches("10.20.100.1");
 }
 
-/// The names of the devices have another order (`h1.100`, `h1.20`, `h1.200`) than the queues of the engine.
+/// The alphabetical order of the device names (`h1.100`, `h1.20`, `h1.200`) differs from the order of the engine's
+/// queues. After an upgrade, each VLAN must still have its own device.
 #[test]
 fn each_vlan_keeps_its_own_device_in_an_upgrade() {
     require!("ip", "ping", "ethtool");

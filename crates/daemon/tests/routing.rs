@@ -1,6 +1,6 @@
-//! Ports in the kernel's own routing, on the real binary between real hosts in different networks. The hook
-//! forwards simple packets, the network stack handles the rest, and no packet is lost when a flow moves
-//! between the two.
+//! Tests ports whose hooks forward according to the kernel's routes, with the real binary between real hosts in
+//! different networks. The hook forwards simple packets, and the network stack handles all other packets. No packet is
+//! lost when a flow moves between hook and stack.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -230,7 +230,7 @@ fn the_doctor_tells_what_is_bypassed_and_what_is_missing() {
     assert!(said.contains("h2 takes no redirected frames"), "{said}");
 }
 
-/// Returns the specification of a packet from h1's host to its router, with further fields.
+/// Returns the specification of a packet from h1's host to its router, with additional fields.
 fn from_host(rig: &Rig, more: &str) -> String {
     let router = rig.port("h1")["mac"].as_str().unwrap().to_owned();
     format!("eth_src={},eth_dst={router},{more}", rig.hosts[0].mac().unwrap())
@@ -366,7 +366,7 @@ fn explain_names_the_rule_in_front_of_the_routes() {
     assert_eq!((&told["to_kernel"], &told["outputs"]), (&true.into(), &serde_json::json!([])), "{told}");
 }
 
-/// The stage ends with the daemon, unless the hook persists.
+/// The routing stage is removed when the daemon ends, unless the hook is persistent.
 #[test]
 fn without_the_daemon_the_stack_forwards_or_the_hook_goes_on() {
     require!("ip", "ping", "ethtool");

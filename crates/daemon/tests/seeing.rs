@@ -52,7 +52,8 @@ fn sums(output: &str, port: &str) -> [u64; 3] {
     sums
 }
 
-/// Every frame of a flood is counted once as received, and as lost if no socket accepted it.
+/// `trivium xdp monitor` counts every frame of a flood once as received, and also as lost if no socket accepted the
+/// frame.
 #[test]
 fn a_monitor_tells_what_came_and_what_the_kernel_lost() {
     require!("ip", "ping", "ethtool");
@@ -108,7 +109,7 @@ fn a_monitor_tells_what_came_and_what_the_kernel_lost() {
     assert_eq!(rig.trivium(&["xdp", "monitor", "nobody", "--seconds", "1"]).status.code(), Some(1));
 }
 
-/// Creates two devices in one namespace. The far end accepts redirected frames only with a program.
+/// Creates a veth pair in one namespace. The peer accepts redirected frames only if it has an XDP program.
 fn pair() -> (Lab, Namespace) {
     let lab = Lab::new().unwrap();
     let place = lab.namespace("gen").unwrap();
@@ -153,7 +154,7 @@ fn generated_frames_arrive_and_what_does_not_is_told() {
     assert!((100..=1_100).contains(&offered) && text.contains("took all of them"), "{text}");
 }
 
-/// Returns the generated frames (UDP or TCP to port 9) that the far end receives.
+/// Returns the generated frames (UDP or TCP to port 9) that the peer receives.
 fn arrived(place: &Namespace, packets: usize, arguments: &str) -> Vec<(Vec<u8>, FlowKey)> {
     let receiver = RawReceiver::open(place, "two").unwrap();
     let count = packets.to_string();

@@ -170,8 +170,8 @@ fn the_watchdog_is_fed_and_signals_are_heard_during_a_hand_over() {
     let _ = upgrade.wait();
 }
 
-/// A successor is the service's main process as soon as it has taken over. A signal that arrives before it serves
-/// clients ends it with all clean-up.
+/// A successor becomes the service's main process as soon as it has taken over. A signal that arrives before the
+/// successor serves clients ends it after a complete clean-up.
 #[test]
 fn a_signal_right_after_a_hand_over_ends_the_successor_in_order() {
     require!("ip", "ping", "ethtool");

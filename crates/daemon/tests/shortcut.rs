@@ -1,5 +1,5 @@
-//! Known unicast in the driver hook, on the real binary between real hosts. No packet is lost or reordered,
-//! whatever moves a flow between hook and worker.
+//! Tests forwarding of known unicast in the driver hook, with the real binary between real hosts. No packet is lost or
+//! reordered when a flow moves between hook and worker, for any reason.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -30,7 +30,7 @@ fn received(rig: &Rig, port: &str) -> u64 {
     rig.port(port)["counters"]["rx_packets"].as_u64().unwrap()
 }
 
-/// Returns success if the packets that a port receives now pass no worker.
+/// Returns `Ok` if no worker processes the packets that a port currently receives.
 fn in_the_hook(rig: &Rig, port: &str) -> Result<(), String> {
     let before = (received(rig, port), by_workers(rig));
     std::thread::sleep(Duration::from_millis(300));
@@ -251,7 +251,7 @@ fn stations_that_only_the_hook_sees_do_not_age() {
     nothing_lost(back);
 }
 
-/// Workers send to devices that do not accept redirected frames, and the doctor reports the reason with a
+/// If a device does not accept redirected frames, workers send the frames to it. The doctor reports the reason and a
 /// fix.
 #[test]
 fn the_worker_sends_where_hooks_cannot_and_the_doctor_says_why() {
@@ -301,8 +301,8 @@ fn the_worker_sends_where_hooks_cannot_and_the_doctor_says_why() {
     assert_eq!(found(&rig), None);
 }
 
-/// Frames to a host whose device was deleted and created again arrive from the first one on. Hooks do not use
-/// device map entries that the kernel has cleared.
+/// After a host's device was deleted and recreated, all frames to the host arrive, including the first frame. Hooks do
+/// not use device map entries that the kernel has cleared.
 #[test]
 fn hooks_lose_nothing_of_a_port_whose_device_has_come_back() {
     require!("ip", "ping", "ethtool");

@@ -1,5 +1,5 @@
-//! The start of the daemon on the real binary: the programs of hooks afterwards, filters during the start, and
-//! the recovery from SIGKILL while ports are opened.
+//! Tests the start of the real binary: the programs of the hooks after the start, filters during the start, and the
+//! recovery from SIGKILL while ports are opened.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -31,8 +31,8 @@ fn check_programs(rig: &Rig, ports: &[&str]) -> Vec<Value> {
     hooks
 }
 
-/// Returns a configuration of which h1 has a filter, and whose devices are bridged with and without an
-/// offload, or have no function.
+/// Returns a configuration with several kinds of ports. h1 has a filter. Some ports belong to a bridge with or without
+/// forwarding in hooks, and other ports have no function.
 fn all_sorts(rig: &Rig) -> String {
     rig.configuration_with("", &[10, 10, 0]).replace("device = \"h1\"", "device = \"h1\"\nfilter = \"edge\"")
         + "[port.h3]\nkind = \"af_xdp\"\n"
@@ -89,7 +89,8 @@ fn nothing_passes_a_filter_during_the_start() {
     }
 }
 
-/// The daemon is killed at various times while it opens the ports and completes their hooks.
+/// The daemon is killed at various times while it opens the ports and completes their hooks. The next start completes
+/// the hooks.
 #[test]
 fn whenever_it_is_killed_the_next_start_completes_the_hooks() {
     require!("ip", "ping", "ethtool");

@@ -1,5 +1,5 @@
-//! Flow steering on the real binary between real hosts: flows to the hub's kernel and its CPUs beside bridged
-//! flows, changed under traffic, and across a kill.
+//! Tests flow steering with the real binary between real hosts. Flows go to the hub's kernel or its CPUs while other
+//! flows are bridged. The policy changes under traffic, and the daemon is killed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +22,7 @@ const HUB: &str = "10.8.0.99";
 /// UDP port of the hub's sockets.
 const PORT: u16 = 9;
 
-/// Returns a rig's usual configuration with a steering of these fields on h1.
+/// Returns the usual configuration of a rig, with a steering policy on h1 that has these fields.
 fn with_steering(rig: &Rig, extra: &str, fields: &str) -> String {
     let ports = rig.configuration(extra).replace("device = \"h1\"", "device = \"h1\"\nsteering = \"s\"");
     format!("{ports}[steering.s]\n{fields}")
@@ -47,7 +47,7 @@ fn add<'a>(rig: &Rig, source_port: &'a str, more: &[&'a str]) -> String {
     rig.ok(&[&["xdp", "steering", "add"], &flow_of(source_port)[..], more].concat())
 }
 
-/// Adds an address to the hub, which h1 reaches by the hub's end of its cable.
+/// Adds an address to the hub, which h1 reaches through its cable.
 fn address_hub(rig: &Rig) {
     let hub = rig.lab.hub();
     hub.run(["ip", "link", "set", "lo", "up"]).unwrap();
@@ -341,7 +341,8 @@ fn flows_go_to_the_cpu_that_is_named() {
     back.unwrap();
 }
 
-/// In generic mode the kernel would lose frames that a program redirects to another CPU.
+/// In generic mode, frames for another CPU go to the worker, because the kernel would lose frames that a program
+/// redirects to another CPU.
 #[test]
 fn in_generic_mode_what_is_for_a_cpu_stays_with_the_kernel() {
     require!("ip", "ping", "ethtool");

@@ -1,5 +1,5 @@
-//! SYN cookies of the real binary in front of real services. Real clients connect during a flood and across a
-//! kill.
+//! Tests SYN cookies of the real binary for real services. Real clients connect during a flood and after a kill of the
+//! daemon.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -166,12 +166,13 @@ fn octets(mac: &str) -> Vec<u8> {
     mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
 }
 
-/// Writes SYNs of 2000 clients that do not exist, in the service's network so that the service answers them.
+/// Writes a file with SYNs from 2000 clients that do not exist. Their addresses are in the service's network, so that
+/// the service answers them.
 fn flood_file(rig: &Rig) -> PathBuf {
     syns_file(rig, (0..2000).map(|number| (number, PORT)))
 }
 
-/// Writes a SYN of a client that does not exist for each pair of the client's number and the service's port.
+/// Writes a file with one SYN for each pair of a client number and a port of the service. The clients do not exist.
 fn syns_file(rig: &Rig, syns: impl Iterator<Item = (u16, u16)>) -> PathBuf {
     let (from, to) = (octets(&rig.hosts[2].mac().unwrap()), octets(&rig.hosts[1].mac().unwrap()));
     let path = rig.path("syns.pcapng");
@@ -232,8 +233,8 @@ fn window_scale(host: &Host) -> u32 {
     own.max(most).ilog2().saturating_sub(15).min(14)
 }
 
-/// The retry scheme in front of an unmodified host. Clients retry by themselves, the host's SYN queue stays
-/// empty, and both survive the daemon.
+/// Tests the retry scheme for an unmodified host. Clients retry by themselves, and the host's SYN queue stays empty.
+/// The protection and open connections continue without the daemon.
 #[test]
 fn a_flood_reaches_nobody_and_clients_connect_by_a_retry() {
     require!("ip", "ping", "ethtool");
@@ -372,8 +373,8 @@ fn a_kernel_accepts_the_hooks_cookies_under_a_flood() {
     drop(flooding);
 }
 
-/// A flood of forged SYNs to all ports of an address uses up the SYNs that the rule passes. The first client of a quiet
-/// service at this address connects nevertheless.
+/// A flood of forged SYNs to all ports of an address uses up the number of SYNs that the rule passes. Nevertheless, the
+/// first client of an idle service at this address can connect.
 #[test]
 fn a_quiet_service_is_reached_under_a_flood_to_all_ports() {
     require!("ip", "ping", "ethtool");
@@ -403,8 +404,8 @@ fn a_quiet_service_is_reached_under_a_flood_to_all_ports() {
     drop(flooding);
 }
 
-/// A service of the local kernel. The doctor and `apply` report the required settings, and with them the
-/// service works.
+/// Tests a service of the local kernel. The doctor and `apply` report the required kernel settings, and the service
+/// works with these settings.
 #[test]
 fn the_doctor_knows_what_a_service_needs() {
     require!("ip", "ping", "ethtool");

@@ -1,4 +1,5 @@
-//! `trivium top` in a pseudo-terminal with a real daemon: keys, a new size, an upgrade, and the end of the daemon.
+//! Tests `trivium top` in a pseudo-terminal with a real daemon: keys, a new terminal size, an upgrade, and the end of
+//! the daemon.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -146,7 +147,7 @@ impl Top {
         .unwrap()
     }
 
-    /// Waits for the end of the program, which must be a success.
+    /// Waits for the end of the program, and checks that the program was successful.
     fn finish(mut self) {
         let status = eventually("the end of top", PATIENCE, || {
             self.script.try_wait().unwrap().ok_or_else(|| self.screen.lock().unwrap().text())

@@ -1,4 +1,4 @@
-//! Hand-over of all resources of a daemon: ports of all kinds under traffic, the MAC table, and the API's
+//! Tests the hand-over of all resources of a daemon: ports of all kinds under traffic, the MAC table, and the API's
 //! sockets with connected clients.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -317,7 +317,7 @@ fn a_daemon_that_is_told_to_end_during_an_upgrade_ends_and_claims_its_pins_until
     rig.until_reachable(1, 2);
 }
 
-/// Faults of a successor before it owns everything. `kill` is SIGKILL, and `refuse` an error.
+/// Faults of a successor before it owns all resources. `kill` is a SIGKILL, and `refuse` is an error.
 const BEFORE: [(&str, &str); 15] = [
     ("start", "kill"),
     ("offer", "refuse"),
@@ -335,7 +335,7 @@ const BEFORE: [(&str, &str); 15] = [
     ("commit", "refuse"),
     ("commit", "kill"),
 ];
-/// Faults of a successor after it owns everything.
+/// Faults of a successor after it owns all resources.
 const AFTER: [(&str, &str); 3] = [("committed", "kill"), ("run", "kill"), ("run", "refuse")];
 
 /// Starts a daemon with unixctl, whose successors fail as a file states.
@@ -377,8 +377,8 @@ fn fails(rig: &mut Rig, fault: &std::path::Path, step: &str, way: &str) {
     std::fs::remove_file(fault).unwrap();
 }
 
-/// Asserts that all parts of the daemon work: multicast joins are seen, one capture can start, and devices
-/// are watched.
+/// Checks that all parts of the daemon work: multicast snooping processes joins, one capture can start, and device
+/// changes are detected.
 fn nothing_is_deaf(rig: &Rig, number: u8) {
     let group = Ipv4Addr::new(239, 1, 2, number);
     let listener = rig.hosts[1]
@@ -409,7 +409,7 @@ fn nothing_is_deaf(rig: &Rig, number: u8) {
     .unwrap();
 }
 
-/// Waits until each frame is free or in a queue.
+/// Waits until each frame of the frame memory is free or in a queue.
 fn frames_are_all_there(rig: &Rig) {
     eventually("all frames", PATIENCE, || {
         let all: serde_json::Value = serde_json::from_str(&rig.ok(&["doctor", "--json"])).unwrap();
@@ -542,8 +542,8 @@ fn a_predecessor_whose_workers_cannot_be_stopped_ends() {
     rig.start(&text);
 }
 
-/// A slow path that has not ended may own frames. A predecessor that resumed its data plane would count them
-/// as free frames.
+/// A predecessor does not resume its data plane if its slow path could not be stopped. The slow path may still own
+/// frames, which a resumed data plane would count as free.
 #[test]
 fn a_predecessor_whose_slow_path_cannot_be_stopped_ends() {
     require!("ip");

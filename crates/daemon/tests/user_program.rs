@@ -1,6 +1,6 @@
-//! Custom programs in front of ports' hooks, on the real binary between real hosts. The example answers echo
-//! requests in the driver. The program is loaded, replaced and unloaded under traffic, through changes,
-//! kills, upgrades and the loss of its device.
+//! Tests custom XDP programs that run before the ports' hooks, with the real binary between real hosts. The example
+//! program answers echo requests in the driver. The program is loaded, replaced and unloaded under traffic, through
+//! changes, kills, upgrades and the loss of its device.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -60,8 +60,8 @@ fn by_workers(rig: &Rig) -> u64 {
     workers.as_array().unwrap().iter().map(|worker| worker["packets"].as_u64().unwrap()).sum()
 }
 
-/// Attaches programs to the far ends. A veth receives frames that a program transmits back only if it has a
-/// program itself.
+/// Attaches programs to the peer devices. A veth device receives frames that its peer's program transmits back only if
+/// it has a program itself.
 fn receives_what_is_sent_back(rig: &Rig) {
     let pass = object(rig, "xdp", "pass", "return ctx ? XDP_PASS : XDP_DROP;");
     for host in &rig.hosts {
@@ -186,8 +186,8 @@ fn the_reflector_answers_and_the_bridge_goes_on() {
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
 }
 
-/// The bridge's sequence numbers reach the workers in addition to metadata of a program in front, so that
-/// flows move to the hook.
+/// The bridge's sequence numbers reach the workers even if a custom program adds its own metadata, so that flows can
+/// move to the hook.
 #[test]
 fn metadata_of_its_own_keeps_no_flow_from_the_hook() {
     require!("ip", "ping", "ethtool", "clang");
@@ -261,8 +261,8 @@ fn what_cannot_stand_there_is_refused() {
     rig.until_reachable(1, 2);
 }
 
-/// One port's hook survives the daemon with the program in front. The other hook ends with the daemon, and
-/// nothing remains.
+/// One port's hook, with its custom program, stays attached after the daemon is killed. The other port's hook and
+/// custom program are removed.
 #[test]
 fn a_kill_and_a_restart_leave_it_where_the_hook_stays() {
     require!("ip", "ping", "ethtool", "clang");
@@ -334,7 +334,8 @@ fn an_upgrade_takes_it_along() {
     until_answered(&rig, false);
 }
 
-/// The port's device is deleted and returns, the port is opened again for other reasons, and finally removed.
+/// The custom program stays with its port: the port's device is deleted and recreated, the port is reopened for other
+/// reasons, and the port is finally removed.
 #[test]
 fn it_follows_its_port() {
     require!("ip", "ping", "ethtool", "clang");

@@ -203,8 +203,8 @@ fn the_hook_and_the_worker_decide_alike() {
     }
 }
 
-/// Three veth pairs in a row. The hook on n1 forwards frames according to the tables. f2 and f3 count the frames that
-/// arrive, or pass them.
+/// Three veth pairs of a router. The hook on the first device forwards frames according to the tables. The peers of the
+/// other two devices count the frames that arrive, or pass them.
 struct Line {
     namespace: Namespace,
     port: Attached,

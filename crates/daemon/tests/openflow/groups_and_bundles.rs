@@ -1,4 +1,4 @@
-//! Tests of groups, meters and bundles by the stock client.
+//! Tests of groups, meters and bundles with the stock client.
 
 use super::*;
 
@@ -34,8 +34,8 @@ fn bundles_groups_and_meters_work_from_the_stock_client() {
     assert_eq!((out("group:5"), out("table")), (String::new(), String::new()));
 }
 
-/// A packet-out in a bundle meets the earlier changes of the bundle, and is sent when the bundle is
-/// committed, as with Open vSwitch. A group that no message could describe is refused.
+/// A packet-out in a bundle is processed with the earlier changes of the bundle, and is sent when the bundle is
+/// committed, as in Open vSwitch. A group that is too large for an OpenFlow message is refused.
 #[test]
 fn packets_in_bundles_and_groups_that_are_too_large() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
@@ -89,8 +89,8 @@ fn packets_in_bundles_and_groups_that_are_too_large() {
     }
 }
 
-/// Packets take the second bucket while the first bucket's port is a member without a link, and the first one
-/// again when the link is back.
+/// Packets use the second bucket while the link of the first bucket's port is down, and the first bucket again when the
+/// link is up.
 #[test]
 fn fast_failover_goes_by_the_links_of_ports() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
@@ -129,8 +129,7 @@ fn fast_failover_goes_by_the_links_of_ports() {
     assert_eq!((report.overtaken, report.doubled), (0, 0), "{report:?}");
 }
 
-/// A bundle of thousands of rules is applied atomically, under traffic that follows the rules which the
-/// bundle replaces.
+/// A bundle of thousands of rules is applied atomically while traffic matches the rules that the bundle replaces.
 #[test]
 fn a_large_bundle_is_done_whole_or_not_at_all_under_traffic() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");

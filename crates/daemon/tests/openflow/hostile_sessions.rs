@@ -1,4 +1,4 @@
-//! Tests of OpenFlow sessions that flood and hoard.
+//! Tests of OpenFlow sessions that flood the daemon and use as much memory as possible.
 
 use super::*;
 
@@ -17,8 +17,8 @@ fn session(path: &std::path::Path) -> Option<std::os::unix::net::UnixStream> {
     Some(stream)
 }
 
-/// Writes packet-outs as fast as they are accepted until `stop` is set, through a new session whenever one
-/// ends. Returns their number.
+/// Writes packet-outs as fast as the daemon accepts them until `stop` is set. Opens a new session whenever a session
+/// ends. Returns the number of packet-outs.
 fn flood(path: &std::path::Path, stop: &std::sync::atomic::AtomicBool) -> u64 {
     use std::io::Write;
     let mut body = vec![0xff; 4];
@@ -40,7 +40,7 @@ fn flood(path: &std::path::Path, stop: &std::sync::atomic::AtomicBool) -> u64 {
     sent
 }
 
-/// Holds 16 bundles of 1 MiB each, requests all rules, and reads the answer at 10 kB/s until `stop` is set.
+/// Opens 16 bundles of 1 MiB each, requests all rules, and reads the answer at 10 kB/s until `stop` is set.
 fn hoard(path: &std::path::Path, stop: &std::sync::atomic::AtomicBool) {
     use std::io::{Read, Write};
     let Some(mut stream) = session(path) else { return };
@@ -80,9 +80,9 @@ fn resident(pid: u32) -> u64 {
     of("VmRSS:") - of("RssShmem:")
 }
 
-/// Four sessions flood packet-outs, and four sessions hold 16 bundles each and read dumps slowly. Packets of
-/// other ports in the slow path are neither lost nor late, memory stays bounded, and neither an upgrade nor
-/// the end waits for a backlog.
+/// Four sessions flood packet-outs, and four sessions hold 16 bundles each and read dumps slowly. Packets of other
+/// ports in the slow path are neither lost nor late, and memory stays bounded. Neither an upgrade nor the end of the
+/// daemon waits for the queued packet-outs.
 #[test]
 fn sessions_that_flood_and_hoard_harm_nobody() {
     use std::sync::atomic::{AtomicBool, Ordering};

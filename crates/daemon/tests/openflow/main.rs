@@ -1,5 +1,5 @@
-//! A bridge with OpenFlow rules on the real binary, controlled by the stock `ovs-ofctl`. Rules are added,
-//! changed and removed under traffic, and packets follow them.
+//! Tests a bridge with OpenFlow rules with the real binary, controlled by the stock `ovs-ofctl`. Rules are added,
+//! changed and removed under traffic, and packets are forwarded accordingly.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 use rig::{PATIENCE, Rig};
 use testbed::{Process, UdpFlow, eventually, require};
 
-/// Starts three hosts on a bridge with rules, without VLANs. Untagged packets stay untagged.
+/// Starts three hosts on a bridge with OpenFlow rules and without VLANs. Untagged packets stay untagged.
 fn start(settings: &str) -> Rig {
     start_with("", settings)
 }
@@ -98,8 +98,8 @@ fn packets_go_by_rules_and_rules_change_under_them() {
     assert!(explained.contains("table 0: the rule of priority 10"), "{explained}");
 }
 
-/// Every user reaches a loopback address. Only root and the named users may change rules there, and `doctor`
-/// reports a listener that is open to all users.
+/// Any local user can connect to a listener on a loopback address. Only root and the users named in the configuration
+/// may change rules through it. `doctor` reports a listener that is open to all users.
 #[test]
 fn a_passive_listener_is_for_root_and_named_users() {
     require!("ip", "ping", "ethtool", "sysctl", "bash", "setpriv");
@@ -281,7 +281,7 @@ fn a_port_or_bridge_that_goes_leaves_flows_of_other_bridges_alone() {
     assert_eq!(report.lost(), 0, "{report:?}");
 }
 
-/// Port changes of a controller do not affect the configured settings.
+/// Changes that a controller makes to a port do not affect the configured settings.
 #[test]
 fn a_port_that_is_configured_to_take_no_floods_takes_none_whatever_else_is_changed() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
@@ -326,7 +326,7 @@ fn rules_that_were_checked_for_overlaps_stay_through_an_upgrade() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("OFPFMFC_OVERLAP"), "{refused:?}");
 }
 
-/// Errors of the tables have the name of the OpenFlow version, and change nothing for packets.
+/// A refused change is reported with the error name of the OpenFlow version, and does not affect packets.
 #[test]
 fn what_the_tables_refuse_is_named_and_changes_nothing() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
@@ -364,8 +364,8 @@ fn what_the_tables_refuse_is_named_and_changes_nothing() {
     assert!(reaches(&rig, 1, 2));
 }
 
-/// A learning switch on os-ken, a controller from PyPI, controls the bridge. Hosts reach each other through the rules
-/// that the controller adds.
+/// The bridge is controlled by a learning switch application of os-ken, an OpenFlow controller from PyPI. Hosts reach
+/// each other through the rules that the controller adds.
 #[test]
 fn a_learning_switch_on_os_ken_leads_real_packets() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");

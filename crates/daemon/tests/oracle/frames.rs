@@ -1,5 +1,5 @@
-//! Generated frames for both routers: valid frames of many sizes and destinations, and faults and unusual
-//! features to add. Equal seeds give equal frames.
+//! Generates frames for both routers: valid frames of many sizes and destinations, to which faults and unusual features
+//! are added. Equal seeds result in equal frames.
 
 use packet::checksum;
 
@@ -182,8 +182,8 @@ impl Generator {
         self.number
     }
 
-    /// Returns three frames at each side that certainly leave: one is forwarded, one is refused because its
-    /// route needs fragmentation, and one has no hops left.
+    /// Returns three frames for each side that certainly cause output: a frame that is forwarded, a frame that would
+    /// have to be fragmented, and a frame whose hop limit expires.
     pub fn fences(&mut self) -> Vec<Frame> {
         let mut fences = Vec::new();
         for side in Side::BOTH {
@@ -276,7 +276,7 @@ impl Generator {
         }
     }
 
-    /// Returns source and destination of a packet that enters at a side. Most destinations are routed.
+    /// Returns source and destination of a packet that enters on a side. Most destinations have a route.
     fn addresses(&mut self, side: Side, four: bool) -> (Vec<u8>, Vec<u8>) {
         let (number, other) = (side.number(), 3 - side.number());
         let noise = (self.random.byte(), self.random.byte());
@@ -595,7 +595,7 @@ impl Generator {
         if source { draft.source() } else { draft.destination() }.copy_from_slice(&address);
     }
 
-    /// Builds an ICMP message of various types. Errors contain a packet.
+    /// Builds an ICMP message of a random type. Error messages quote a packet.
     fn message(&mut self, draft: &mut Draft) -> &'static str {
         let four = draft.is_four();
         *draft.protocol() = if four { ICMP } else { ICMPV6 };
@@ -639,7 +639,8 @@ fn pseudo(source: &[u8], destination: &[u8], length: usize, protocol: u8) -> u32
     checksum::sum(source) + checksum::sum(destination) + length as u32 + u32::from(protocol)
 }
 
-/// Returns the part after the IP header. Ports are above 20000, on which no program of the router listens.
+/// Returns the part after the IP header. Port numbers are greater than 20000, because no program of the router listens
+/// on these ports.
 fn upper(protocol: u8, source: &[u8], destination: &[u8], payload: &[u8], number: u32) -> Vec<u8> {
     let ports = [0x4e, 0x20 + (number % 50) as u8, 0x4e, 0x60 + (number % 7) as u8];
     let (mut header, check) = match protocol {

@@ -1,5 +1,5 @@
-//! Permitted differences between a Trivium router and the kernel alone, with reasons. `docs/router.md` has
-//! this list.
+//! Permitted differences between a Trivium router and the kernel alone, with reasons. `docs/router.md` also lists these
+//! differences.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -82,13 +82,13 @@ rules! {
         |_, _| {};
 }
 
-/// Numbers of ICMP errors for routes that the kernel has sent, by receiver.
+/// For each receiver, the number of ICMP errors about routes that the kernel has sent.
 #[derive(Clone, Default)]
 pub struct Errors(BTreeMap<Ipv4Addr, u32>);
 
 impl Errors {
-    /// Errors that the kernel sends to a source in a burst (`/proc/sys/net/ipv4/route/error_burst`, divided by
-    /// `error_cost`).
+    /// Number of errors that the kernel sends to a source in a burst (`/proc/sys/net/ipv4/route/error_burst`, divided
+    /// by `error_cost`).
     const BURST: u32 = 5;
 
     /// Counts the errors in the kernel's output for a frame.
@@ -107,8 +107,8 @@ impl Errors {
     }
 }
 
-/// Returns the receiver of an ICMPv4 error for a destination without a route, or with an unreachable or prohibiting
-/// one. Returns `None` for other frames.
+/// Returns the receiver of an ICMPv4 error for a destination that has no route, or an unreachable or prohibit route.
+/// Returns `None` for other frames.
 fn error_for_route(frame: &[u8]) -> Option<Ipv4Addr> {
     let is_error = frame.get(12..15)? == [8, 0, 0x45]
         && frame.get(23) == Some(&1)
@@ -148,9 +148,9 @@ fn icmpv6(frame: &[u8]) -> Option<u8> {
     (frame.get(12..14)? == [0x86, 0xdd] && frame[20] == 58).then(|| frame.get(54).copied())?
 }
 
-/// Returns whether an ICMPv6 error is one that a worker sends itself: no route, or a prohibiting route, for a
-/// packet without extension headers. The source of these errors is compared. To senders whose route has an MTU, the
-/// kernel sends the errors, as it handles all packets of such routes.
+/// Returns whether a worker itself sends this kind of ICMPv6 error: the packet has no extension headers, and has no
+/// route or a prohibit route. The source of these errors is compared. If the route to the sender has an MTU, the kernel
+/// sends the error, because it handles all packets of such routes.
 fn is_workers(frame: &[u8]) -> bool {
     const EXTENSIONS: [u8; 8] = [0, 43, 44, 50, 51, 60, 135, 139];
     let quoted = frame.get(68).copied();
@@ -198,8 +198,8 @@ pub fn is_own_talk(frame: &[u8]) -> bool {
     }
 }
 
-/// Returns a frame without values that the kernel chooses at random for its own packets: the identification
-/// of an IPv4 packet and of IPv6 fragments.
+/// Returns a frame without the values that the kernel chooses at random for its own packets: the identification of IPv4
+/// packets and of IPv6 fragments.
 pub fn without_chance(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let header = frame.get(14).map_or(0, |first| usize::from(first & 0xf) * 4);

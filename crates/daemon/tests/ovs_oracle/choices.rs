@@ -1,6 +1,6 @@
-//! Choices by hashes: buckets of select groups, links of `multipath`, and members of `bundle_load`. The two
-//! switches hash differently, so rules write each choice into the source address of a packet. The choice must
-//! be permitted and equal for equal flows, and the rest of the packet must be equal.
+//! Compares choices that depend on hashes: buckets of select groups, links of `multipath`, and members of
+//! `bundle_load`. The two switches hash differently, so rules write each choice into the source address of a packet.
+//! The choice must be permitted and equal for equal flows, and the rest of the packet must be equal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,7 +57,7 @@ fn address(who: u8, choice: u8) -> String {
     format!("{:02x}:{:02x}:{who:02x}:00:00:{choice:02x}", SIGN[0], SIGN[1])
 }
 
-/// Returns actions that choose by a hash and send the choice.
+/// Returns actions that make a choice by a hash and send a packet that encodes the choice.
 pub fn action(random: &mut Random) -> String {
     let fields = random.of(&FIELDS);
     let to = 1 + random.below(PORTS.into());
@@ -79,10 +79,10 @@ pub fn action(random: &mut Random) -> String {
 /// Hash methods and fields under the names of `ovs-ofctl`.
 const FIELDS: [&str; 7] =
     ["eth_src", "symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "nw_src", "nw_dst", "symmetric_l3"];
-/// Hash methods that give equal results for both directions of a flow.
+/// Hash methods that have equal results for both directions of a flow.
 pub const SYMMETRIC: [&str; 4] = ["symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "symmetric_l3"];
 
-/// Returns a `multipath` action with these fields that sends the choice to a port.
+/// Returns a `multipath` action that hashes these fields, and actions that send the choice to a port.
 pub fn multipath(random: &mut Random, fields: &str, to: usize) -> String {
     let links = 1 + random.below(16) as u8;
     let way = random.of(&["modulo_n", "hash_threshold", "hrw", "iter_hash"]);
@@ -127,8 +127,8 @@ fn choices(outputs: &ByPort) -> Vec<(u8, u8)> {
     outputs.values().flatten().filter_map(|frame| choice(frame)).collect()
 }
 
-/// Returns the frames for whose second pass another choice was made, and the number of choices that agree.
-/// `pairs` holds a frame and the number of its second pass.
+/// Compares the choices in the two passes of each frame. Returns descriptions of the frames whose choices differ, and
+/// the number of equal choices. `pairs` holds each frame with the frame number of its second pass.
 pub fn fickle(pairs: &[(&Frame, u32)], outputs: &BTreeMap<u32, ByPort>) -> (Vec<String>, usize) {
     let (none, mut wrong, mut agree) = (ByPort::new(), Vec::new(), 0);
     for (frame, again) in pairs {

@@ -37,7 +37,7 @@ pub enum Difference {
     ProtocolZero,
 }
 
-/// Features of a rule set that permit a difference.
+/// Features of a rule set because of which a difference is permitted.
 #[derive(Clone, Copy)]
 pub struct Features {
     /// Whether a rule to which a `resubmit` leads writes fields after `check_pkt_larger`.
@@ -290,7 +290,7 @@ impl Difference {
     }
 }
 
-/// Returns the permitted difference if `NORMAL` is used.
+/// Returns the permitted difference that explains the outputs of a frame if `NORMAL` is used.
 fn of_learning_bridges(frame: &Frame, members: &[Member], ovs: &ByPort, ours: &ByPort) -> Option<Difference> {
     if frame.bytes[12..14] == [0x88, 0xa8] {
         return Some(Difference::ServiceTag);
@@ -374,7 +374,7 @@ fn untag(frame: &mut Vec<u8>, without_vlan: bool) {
     }
 }
 
-/// Calls `what` with the control information (TCI) of each tag, from the outermost.
+/// Calls `what` with the control information (TCI) of each tag, beginning with the outermost tag.
 fn walk_tags(frame: &mut [u8], mut what: impl FnMut(&mut [u8])) {
     let mut at = 12;
     while let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.get(at..at + 2) {
@@ -461,7 +461,7 @@ fn alike(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && differ.last().is_none_or(|last| last - differ[0] < 4)
 }
 
-/// Returns whether equal frames left, except for checksums.
+/// Returns whether the output of both switches is equal except for checksums.
 fn differ_in_a_sum(ovs: &ByPort, ours: &ByPort) -> bool {
     let all =
         |outputs: &ByPort| outputs.iter().map(|(port, frames)| (*port, frames.len())).collect::<Vec<_>>();
@@ -469,7 +469,7 @@ fn differ_in_a_sum(ovs: &ByPort, ours: &ByPort) -> bool {
         && ovs.values().flatten().zip(ours.values().flatten()).all(|(one, other)| alike(one, other))
 }
 
-/// Returns whether one switch sent all frames of the other one, and more.
+/// Returns whether one switch sent all frames that the other switch sent, and additional frames.
 fn sent_more(one: &ByPort, other: &ByPort) -> bool {
     other.iter().all(|(port, frames)| {
         one.get(port).is_some_and(|own| {
@@ -479,7 +479,7 @@ fn sent_more(one: &ByPort, other: &ByPort) -> bool {
     })
 }
 
-/// Returns whether frames of equal lengths left.
+/// Returns whether the output frames of both switches have equal lengths.
 fn like_sized(one: &ByPort, other: &ByPort) -> bool {
     let lengths = |outputs: &ByPort| -> Vec<(u8, Vec<usize>)> {
         outputs.iter().map(|(port, frames)| (*port, frames.iter().map(Vec::len).collect())).collect()

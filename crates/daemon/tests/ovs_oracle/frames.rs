@@ -1,5 +1,5 @@
-//! Generated frames for both switches, with few addresses, ports and tags so that rules match often, and with
-//! unusual or malformed parts. Equal seeds give equal frames.
+//! Generates frames for both switches. The frames have few different addresses, ports and tags, so that rules match
+//! often, and sometimes unusual or malformed parts. Equal seeds result in equal frames.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -76,7 +76,7 @@ impl Generator {
         self.number
     }
 
-    /// Returns a frame that a special rule sends back by the input port.
+    /// Returns a frame that a special rule sends back through its input port.
     pub fn fence(&mut self, port: u8) -> Frame {
         let number = self.number();
         let mut bytes = vec![2, 0, 0, 0, 0, 0xf, 2, 0, 0, 0, 0, port];
@@ -85,7 +85,7 @@ impl Generator {
         Frame { number, port, bytes, story: "fence".into() }
     }
 
-    /// Returns a broadcast frame from an address.
+    /// Returns a broadcast frame from which both switches learn an address.
     pub fn lesson(&mut self, source: [u8; 6], port: u8, vlan: Option<u16>) -> Frame {
         let number = self.number();
         let mut bytes = [[0xff; 6], source].concat();

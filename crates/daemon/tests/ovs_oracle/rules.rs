@@ -1,5 +1,5 @@
-//! Generated rules for both switches in the syntax of `ovs-ofctl`: matches on fields of the generated frames,
-//! and actions that these matches permit.
+//! Generates rules for both switches in the syntax of `ovs-ofctl`: matches on fields of the generated frames, and
+//! actions whose prerequisites the matches fulfil.
 
 use std::fmt;
 
@@ -12,8 +12,8 @@ pub struct Rules {
     pub version: &'static str,
     pub groups: Vec<String>,
     pub flows: Vec<String>,
-    /// Whether each frame must be processed before the next one is sent, because a frame may change what the
-    /// next one meets.
+    /// Whether each frame must be processed before the next frame is sent, because a frame may change the rules or
+    /// tables for the next frame.
     pub in_turn: bool,
     /// VLANs of the ports, if `NORMAL` is among the actions.
     pub members: Option<[Member; PORTS as usize]>,
@@ -106,7 +106,7 @@ struct Writer<'r> {
     tagged: bool,
     /// Whether the rule matches the last label (`Some(true)`) or a label before it.
     bottom: Option<bool>,
-    /// Protocol below a label that the rule has pushed.
+    /// Protocol after the label that the rule has pushed.
     under: Kind,
     /// Whether rules write action sets. No rule then decrements the TTL, because Trivium applies no action
     /// set to an expired packet.

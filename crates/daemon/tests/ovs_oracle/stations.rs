@@ -1,5 +1,5 @@
-//! `NORMAL` for both switches: ports with equal VLANs, addresses taught by equal frames, and comparison of
-//! the MAC tables.
+//! Prepares both switches for the action `NORMAL`: ports with equal VLANs, and addresses learned from equal frames.
+//! Compares the MAC tables.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

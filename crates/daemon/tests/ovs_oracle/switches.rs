@@ -1,4 +1,5 @@
-//! Both switches, seen from outside: frames are sent to their ports, and output is recorded by port.
+//! Both switches with their inputs and outputs: the test sends frames to their ports and records the output of each
+//! port.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -18,7 +19,7 @@ use super::rig::{PATIENCE, Rig};
 enum Ways {
     /// Streams of OVS's dummy devices. A length of two octets precedes each frame.
     Streams(Vec<UnixStream>),
-    /// Far ends of the cables to Trivium's ports.
+    /// Other ends of the cables to Trivium's ports.
     Cables(Vec<RawSender>),
 }
 
@@ -42,7 +43,7 @@ impl Switch {
         }
     }
 
-    /// Collects output until `is_last` accepts a frame, or nothing has left for `quiet`.
+    /// Collects output until `is_last` accepts a frame, or until no frame has left for `quiet`.
     pub fn collect(&self, quiet: Duration, mut is_last: impl FnMut(&Output) -> bool) -> Vec<Output> {
         let mut outputs = Vec::new();
         loop {
@@ -73,7 +74,7 @@ impl Switch {
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
-    /// Returns Trivium as a switch, whose ports in the hub are the other ends of the cables.
+    /// Returns Trivium as a [`Switch`]. Its ports are the ends of the cables in the hub.
     pub fn ours(rig: &Rig, wire: &Namespace) -> Switch {
         let Cables { senders, outputs, readers } = Cables::open(wire, PORTS);
         let ways = Ways::Cables(senders);

@@ -1,5 +1,4 @@
-//! Answers of the daemon and of a real `ovs-vswitchd` to `ovs-appctl`, compared in the parts that scripts
-//! parse.
+//! Compares the answers of the daemon and of a real `ovs-vswitchd` to `ovs-appctl`, in the parts that scripts parse.
 
 use std::process::Command;
 
@@ -9,7 +8,8 @@ use super::Switch;
 use super::reference::Reference;
 use super::rig::PATIENCE;
 
-/// Commands whose answers, including errors, must equal Open vSwitch's literally, in this order.
+/// Commands whose answers, including errors, must be identical to the answers of Open vSwitch. The test runs the
+/// commands in this order.
 const SAME: [&str; 74] = [
     "vlog/set foo",
     "vlog/set ofproto_dpif:foo",

@@ -1,6 +1,6 @@
-//! Output of the stock `ovs-ofctl` and `ovs-appctl` with the daemon and with a real `ovs-vswitchd`, for a
-//! script of commands on equal two-port bridges. Output is compared line by line. An entry of [`KNOWN`] must
-//! explain each line that only one of the two prints, and each entry must explain a line.
+//! Compares the output of the stock `ovs-ofctl` and `ovs-appctl` for the daemon with the output for a real
+//! `ovs-vswitchd`. A script of commands runs on equal bridges with two ports, and the output is compared line by line.
+//! An entry of [`KNOWN`] must explain each line that only one of the two prints, and each entry must explain a line.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -326,8 +326,8 @@ fn blank(line: &str, key: &str, is_value: impl Fn(char) -> bool) -> String {
     text
 }
 
-/// Returns the lines of each text that the other one lacks, in order (outside of a longest common
-/// subsequence).
+/// Returns for each text, in order, the lines that are missing in the other text, that is, the lines outside of a
+/// longest common subsequence.
 fn differences(theirs: &[String], ours: &[String]) -> Vec<(By, String)> {
     let mut longest = vec![vec![0_usize; ours.len() + 1]; theirs.len() + 1];
     for i in (0..theirs.len()).rev() {
@@ -354,7 +354,7 @@ fn differences(theirs: &[String], ours: &[String]) -> Vec<(By, String)> {
     found
 }
 
-/// Collects differences that no entry explains, and entries that explain one.
+/// Collects the differences that no entry of [`KNOWN`] explains, and the entries that explain a difference.
 #[derive(Default)]
 struct Judge {
     wrong: Vec<String>,
@@ -446,7 +446,7 @@ fn texts_of_ovs_ofctl_are_open_vswitchs_line_by_line() {
     assert!(idle.is_empty(), "these differences are no more: {idle:#?}");
 }
 
-/// Returns the words of a packet-out to the controllers.
+/// Returns the arguments of a packet-out command that sends a packet to the controllers.
 fn out(port: u8) -> String {
     format!("packet-out br0 in_port={port}~packet=ffffffffffff02000000000188b500000000~actions=controller")
 }

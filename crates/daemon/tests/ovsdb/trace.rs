@@ -1,5 +1,5 @@
-//! `ofproto/trace` of the daemon and of a real `ovs-vswitchd` with equal rules. The reports are equal except
-//! for the megaflow, whose bits differ between the switches.
+//! Compares `ofproto/trace` of the daemon with `ofproto/trace` of a real `ovs-vswitchd` with equal rules. The reports
+//! are equal except for the megaflow, whose mask differs between the switches.
 
 use std::process::Command;
 
@@ -49,7 +49,7 @@ const PACKET_OUTS: [&str; 4] = [
     "br0 in_port=2,icmp set_field:10.9.9.9->ip_dst,output:3",
 ];
 
-/// Arguments that both refuse with equal errors.
+/// Arguments that both switches refuse with equal errors.
 const REFUSED: [&str; 8] = [
     "nobridge in_port=1",
     "br0 in_port=1 zz zz",

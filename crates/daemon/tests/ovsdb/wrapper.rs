@@ -1,4 +1,4 @@
-//! `contrib/ovs-vswitchd`: locations of its files, and checks of its directories.
+//! Tests the script `contrib/ovs-vswitchd`: the locations of its files, and the checks of its directories.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -86,7 +86,8 @@ fn files_are_where_the_variables_say() {
     }
 }
 
-/// A daemon that was killed leaves its socket. The socket is not taken for that of the started daemon.
+/// A killed daemon leaves its socket file. The script must not treat this file as the socket of the daemon that it
+/// starts.
 #[test]
 fn readiness_comes_from_the_started_process_and_not_from_an_old_socket() {
     require!("ovs-vsctl", "ovsdb-server", "bash");

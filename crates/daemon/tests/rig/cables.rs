@@ -1,5 +1,5 @@
-//! Cables from the ports of a bridge into one namespace. The test sends frames at the far ends and receives
-//! each frame that leaves the bridge, including VLAN tags.
+//! Cables from the ports of a bridge into one namespace. The test sends frames into the other ends of the cables, and
+//! receives each frame that leaves the bridge, including its VLAN tags.
 
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -12,7 +12,7 @@ use super::Rig;
 /// Port number and content of a frame that leaves a bridge.
 pub type Output = (u8, Vec<u8>);
 
-/// The far ends of the cables.
+/// The ends of the cables in the test's namespace.
 pub struct Cables {
     /// Senders of port 1 and up.
     pub senders: Vec<RawSender>,
@@ -51,7 +51,7 @@ pub fn lay(rig: &Rig, ports: u8) -> Namespace {
 }
 
 impl Cables {
-    /// Opens the far ends. Each frame that arrives later is added to the outputs.
+    /// Opens the ends of the cables. Each frame that arrives later is added to the outputs.
     pub fn open(wire: &Namespace, ports: u8) -> Cables {
         let (sender, outputs) = channel();
         let (mut senders, mut children) = (Vec::new(), Vec::new());
@@ -81,7 +81,7 @@ impl Cables {
     }
 }
 
-/// Reads one frame of this length and sends it to the channel.
+/// Reads one frame of this length from the stream, and sends it to the channel.
 pub fn deliver(port: u8, length: usize, stream: &mut impl Read, to: &Sender<Output>) {
     let mut frame = vec![0; length];
     if stream.read_exact(&mut frame).is_ok() {

@@ -1,4 +1,5 @@
-//! Shared parts of the tests of the real binary: a lab with hosts around a hub, and the daemon in the hub.
+//! Shared parts of the tests of the real binary: a lab with hosts that are connected to a hub namespace, and the daemon
+//! in the hub.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -47,7 +48,7 @@ impl Rig {
         Rig::with_queues(hosts, 1)
     }
 
-    /// Like [`Rig::new`], with a number of queues at both ends of each host's cable.
+    /// Like [`Rig::new`], with a number of queues on both ends of each host's cable.
     pub fn with_queues(hosts: u8, queues: u32) -> Rig {
         let addresses: Vec<String> = (1..=hosts).map(|number| format!("10.8.0.{number}/24")).collect();
         Rig::with_addresses(&addresses, queues)
