@@ -112,7 +112,7 @@ fn half_open_connections_recover() {
     assert_eq!(case.0.track(Original, &segment(SYN, 1_000_000, 0, 0), true), Verdict::NewConnection);
 }
 
-/// RFC 7413: data in the SYN is acknowledged whole, or not at all.
+/// RFC 7413: data in the SYN is acknowledged completely or not at all.
 #[test]
 fn a_syn_may_have_data() {
     for ack in [100, 150] {
@@ -252,7 +252,7 @@ impl Naive {
         seq + i64::from(segment.payload) + flags
     }
 
-    /// The number after everything that the end has sent.
+    /// The sequence number after all data that the end has sent.
     fn end(&self, end: usize) -> i64 {
         self.of(end).map(|(_, segment, seq, _)| Naive::end_of(segment, *seq)).max().unwrap_or_default()
     }
@@ -506,7 +506,8 @@ proptest! {
         }
     }
 
-    /// Segments of any content neither panic nor leave the connection in a state that cannot follow.
+    /// Segments with any content cause no panic, and the connection never changes to a state that cannot follow its
+    /// current state.
     #[test]
     fn states_follow_each_other_as_in_the_rfc(
         segments in proptest::collection::vec((any::<bool>(), any::<[u32; 3]>(), any::<[u16; 2]>()), 1..60),
@@ -623,7 +624,8 @@ impl Peer {
         }
     }
 
-    /// Sends a segment: from the first byte that is not acknowledged if `again` is set, else what comes next.
+    /// Sends a segment. If `again` is set, the segment starts with the first byte that is not acknowledged, otherwise
+    /// with the next byte.
     fn send(&mut self, again: bool, most: u64, is_scaled: bool) -> Sent {
         let seq = if again || self.una == self.iss { self.una } else { self.nxt };
         let shift = if is_scaled { self.shift.unwrap_or_default() } else { 0 };
@@ -659,7 +661,8 @@ impl Peer {
         }
     }
 
-    /// Returns whether a segment is not an old one, whose acknowledgement is ignored (RFC 9293 section 3.10.7.4).
+    /// Returns whether the end accepts the acknowledgement of a segment. Acknowledgements of old segments are ignored
+    /// (RFC 9293 section 3.10.7.4).
     fn accepts(&self, sent: &Sent) -> bool {
         // Ends that open at once acknowledge each other by repeated SYN segments (RFC 9293 section 3.5).
         let is_answer = sent.is_syn && self.una == self.iss;
@@ -670,7 +673,7 @@ impl Peer {
         is_answer || self.rcv.is_none_or(|rcv| sent.end() > rcv || sent.seq == sent.end() && sent.seq == rcv)
     }
 
-    /// Returns whether a segment tells the end something new.
+    /// Returns whether a segment contains new information for the end.
     fn needs(&self, sent: &Sent) -> bool {
         let has_new_data = sent.end() > sent.seq && self.rcv.is_none_or(|rcv| sent.end() > rcv);
         self.accepts(sent) && (has_new_data || sent.ack.is_some_and(|ack| ack > self.una))
@@ -684,8 +687,8 @@ impl Peer {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
 
-    /// The tracker refuses no segment of a real connection that tells its receiver something new, and the connection
-    /// comes to its end, over paths on both sides of the tracker that lose, repeat and reorder segments.
+    /// The paths on both sides of the tracker lose, repeat and reorder segments of a real connection. The tracker
+    /// refuses no segment that contains new information for its receiver, and the connection is closed in the end.
     #[test]
     fn segments_of_real_ends_are_accepted(
         numbers in any::<[u32; 2]>(),

@@ -120,7 +120,7 @@ async fn what_is_confirmed_stays() {
     assert_eq!(daemon.plane.running(), first);
 }
 
-/// An upgrade gives the settings of the data plane to the successor, also those that wait for a restart.
+/// An upgrade passes the settings of the data plane to the successor, including settings that require a restart.
 #[tokio::test]
 async fn settings_that_wait_for_a_restart_reach_the_data_plane_and_can_be_taken_back() {
     let daemon = Daemon::new("settings");
@@ -197,7 +197,8 @@ async fn objects_survive_a_restart_when_asked_to() {
     assert_eq!(stored_api_objects(&file.daemon.state_dir).unwrap(), Fragment::default());
 }
 
-/// A persistent router of the API is restored with its interfaces, and removed with them.
+/// A persistent router that was created through the API is restored together with its interfaces, and removed together
+/// with them.
 #[tokio::test]
 async fn routers_survive_a_restart_when_asked_to() {
     let daemon = Daemon::new("routers");
@@ -315,7 +316,7 @@ async fn rules_are_their_filters_owners_and_as_lasting_as_it() {
     assert_eq!(rules(store, "edge"), ["b", "c"]);
 }
 
-/// The limit of rules in a filter is independent of the way in which they were added.
+/// The maximum number of rules in a filter also applies to rules that are added one by one.
 #[tokio::test]
 async fn a_filter_takes_no_more_rules_one_by_one_than_at_once() {
     let daemon = Daemon::new("many");
@@ -335,7 +336,7 @@ fn many_filters(prefix: &str, count: usize) -> String {
     (0..count).map(|at| format!("[filter.{prefix}{at}]\n")).collect()
 }
 
-/// The limits of objects hold for the objects of all owners together.
+/// The maximum numbers of objects apply to the objects of all owners together.
 #[tokio::test]
 async fn objects_that_are_put_one_by_one_obey_the_limits_of_a_file() {
     let daemon = Daemon::new("counted");
@@ -450,7 +451,7 @@ async fn a_full_disk_stops_the_change() {
     assert!(daemon.plane.running().ports.is_empty());
 }
 
-/// Objects that a restart could not read are refused, and the stored ones stay.
+/// Objects that could not be read after a restart are refused, and the stored objects do not change.
 #[tokio::test]
 async fn no_more_is_stored_than_is_read() {
     let daemon = Daemon::new("much");
@@ -517,7 +518,7 @@ async fn a_file_of_stored_objects_that_is_broken_is_put_aside_and_told() {
     assert_eq!(daemon.store.examine_state().await.len(), 1);
 }
 
-/// Stored objects are read at the start, and not written again.
+/// Stored objects are read at the start and not written again, so that a read-only state directory causes no error.
 #[tokio::test]
 async fn a_state_directory_that_cannot_be_written_does_not_stop_a_start() {
     let daemon = Daemon::new("readonly");

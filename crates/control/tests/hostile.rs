@@ -17,7 +17,7 @@ proptest! {
         control::fuzz::api_body(&bytes);
     }
 
-    /// A modified or truncated configuration is loaded, or results in a list of problems.
+    /// A modified or truncated configuration is loaded or results in a list of problems, without a panic.
     #[test]
     fn mutated_configurations_are_read(
         fifty: bool,

@@ -1,4 +1,4 @@
-//! Resources of one client do not keep other clients or root out.
+//! The resources that one client occupies do not block other clients or root.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 
@@ -69,8 +69,8 @@ async fn until(what: &str, is: impl Fn() -> bool) {
     tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("{what}: it did not come"));
 }
 
-/// Requests of disconnected clients are accounted until their work is done. They occupy the share of these
-/// clients, and root has separate threads.
+/// Requests of disconnected clients count against the quota of these clients until their work is done. Root has
+/// separate threads.
 #[test]
 fn work_of_clients_that_have_gone_leaves_threads_to_root() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -204,8 +204,8 @@ async fn connections_of_one_user_keep_no_other_waiting() {
     drop((idle, more));
 }
 
-/// Unread answers occupy the share of their client and are aborted after some time. Other clients are
-/// answered meanwhile.
+/// Unread answers count against the quota of their client and are aborted after some time. Requests of other clients
+/// are answered meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_are_not_read_take_a_share_of_memory_and_end() {
     let Some(daemon) = serving("unread") else { return };

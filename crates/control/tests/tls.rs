@@ -150,7 +150,8 @@ async fn each_route_asks_for_its_scope() {
     assert!(routes.len() > 60, "{}", routes.len());
 }
 
-/// Idle connections of one host neither keep other hosts out, nor the host itself for more than a short time.
+/// Idle connections of one host do not prevent connections of other hosts. They prevent connections of this host only
+/// for a short time.
 #[tokio::test]
 async fn idle_connections_keep_nobody_out() {
     let (_daemon, address, tls) = serving("idle");

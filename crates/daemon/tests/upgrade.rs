@@ -542,8 +542,8 @@ fn a_predecessor_whose_workers_cannot_be_stopped_ends() {
     rig.start(&text);
 }
 
-/// A predecessor does not resume its data plane if its slow path could not be stopped. The slow path may still own
-/// frames, which a resumed data plane would count as free.
+/// If the slow path of a predecessor cannot be stopped, the predecessor ends and does not resume its data plane. The
+/// slow path may still own frames, which a resumed data plane would count as free.
 #[test]
 fn a_predecessor_whose_slow_path_cannot_be_stopped_ends() {
     require!("ip");

@@ -33,8 +33,8 @@ const FRIEND: u32 = 0x0a00_0001;
 const FRIENDS_PORT: u16 = 12_345;
 const SERVICE: u16 = 80;
 
-/// Creates a switch with an access list by destination port, source address and source port, in this order. Accepted
-/// packets leave through the last port.
+/// Creates a switch with an access list of three rules, which match the destination port, the source address and the
+/// source port, in this order. Accepted packets leave through the last port.
 fn access_list() -> Switch {
     let mut switch = Switch::new(4);
     let ip = Match::ANY.with(Field::EthType, 0x0800);
@@ -238,8 +238,8 @@ fn the_frames_that_wait_for_a_storm_are_bounded() {
     switch.rig.assert_accounted();
 }
 
-/// Checks that one port cannot use up the places of packets that wait for the slow path: the packets of
-/// another port's new flow wait, and all leave.
+/// Checks that packets of one port which wait for the slow path leave space for other ports: the packets of another
+/// port's new flow wait and are then all transmitted.
 #[test]
 fn waiting_packets_of_one_port_leave_places_for_another_ports() {
     let mut switch = Switch::new(4);
@@ -265,7 +265,8 @@ fn waiting_packets_of_one_port_leave_places_for_another_ports() {
     assert!(totals[1].dropped() > 0, "the attacker's packets beyond its share are dropped");
 }
 
-/// Checks that the turn of a port is limited in time, so that expensive packets do not delay other ports.
+/// Checks that the slow path serves each port for a limited time, so that expensive packets of one port do not delay
+/// other ports.
 #[test]
 fn packets_that_are_much_work_end_their_ports_turn() {
     let mut switch = Switch::new(3);
@@ -342,7 +343,7 @@ fn flows_that_are_much_work_keep_no_other_bridges_barrier_waiting() {
     switch.rig.assert_accounted();
 }
 
-/// Checks that a meter is found by its number, once for a program, for any number of meters and of uses in
+/// Checks that a meter is looked up by its number, and only once for a program, for any number of meters and of uses in
 /// the program.
 #[test]
 fn meters_are_found_by_their_numbers() {
@@ -376,8 +377,8 @@ fn meters_are_found_by_their_numbers() {
     }
 }
 
-/// Checks that a control thread that holds a bridge's rules for long delays only that bridge. Upcalls,
-/// barriers and expiry of other bridges continue, and the bridge's own work is done afterwards.
+/// Checks that a control thread which locks a bridge's rules for a long time delays only that bridge. Upcalls, barriers
+/// and expiry of other bridges continue, and the bridge's own work is done afterwards.
 #[test]
 fn rules_that_are_held_keep_no_other_bridge_waiting() {
     let mut switch = Switch::new(2);

@@ -34,8 +34,7 @@ fn learns_and_forwards() {
     assert_eq!(rig.totals()[0].copies, 1);
 }
 
-/// Packets that are divided into a segment for each octet take no more than a burst's budget of segments. A guest
-/// chooses the segment size.
+/// A guest chooses the segment size, so packets may have one octet per segment. The segments of a burst are limited.
 #[test]
 fn segments_of_a_burst_have_a_budget() {
     let mut rig = Rig::new(&transparent(2));
@@ -199,7 +198,7 @@ fn full_rings_are_counted_for_minutes_and_nothing_leaks() {
     rig.assert_accounted();
 }
 
-/// A transmit ring with little space, to which a kick adds space.
+/// A transmit ring with little space, in which a kick frees space.
 struct Narrow {
     ring: RingQueue,
     function: Arc<AtomicUsize>,
@@ -245,8 +244,8 @@ impl Queue for Narrow {
     }
 }
 
-/// Checks that a transmit ring which accepts a part of a burst at once and another part after a kick counts
-/// exactly the frames that left as sent, in packets and bytes, and the rest as dropped.
+/// A transmit ring accepts one part of a burst immediately and another part after a kick. Checks that the counters of
+/// packets and bytes count exactly the transmitted frames as sent, and the other frames as dropped.
 #[test]
 fn octets_of_a_burst_that_is_sent_in_part_are_those_that_left() {
     const BURST: usize = 16;
@@ -425,8 +424,8 @@ fn igmp_report(host: u8) -> Vec<u8> {
     f
 }
 
-/// Checks that ports which flood the snooper's ring leave space for the reports of others, and that a report
-/// without space is recorded at its port.
+/// Checks that ports which flood the snooper's ring leave space for the reports of other ports, and that a report that
+/// does not fit is counted on its port.
 #[test]
 fn a_flood_of_reports_leaves_others_their_places_in_the_ring() {
     const FLOODING: u16 = 20;

@@ -61,8 +61,8 @@ fn packets_that_wait_together_meet_each_its_own_of_many_rules() {
     switch.rig.assert_accounted();
 }
 
-/// Checks that a successor of the slow path starts with the known megaflows: their packets cause no upcall,
-/// and use the tables as they are by then.
+/// Checks that a successor of the slow path starts with the known megaflows. Their packets cause no upcall, and are
+/// forwarded according to the current tables.
 #[test]
 fn a_successor_begins_with_the_flows_that_were_known() {
     let mut switch = Switch::new(3);
@@ -240,8 +240,8 @@ fn packet_outs_without_a_free_frame_are_counted_as_dropped() {
     switch.rig.assert_accounted();
 }
 
-/// Packets that the slow path releases share one budget of copies in each round of a worker, so that other ports of
-/// the worker are served between them.
+/// In each round of a worker, the packets that the slow path has released may make only a limited number of copies in
+/// total. The worker therefore serves other ports between these packets.
 #[test]
 fn released_packets_share_a_budget_of_copies_in_each_round() {
     const OUTPUTS: usize = 1_000;
@@ -598,7 +598,7 @@ fn any_rule() -> impl Strategy<Value = (u8, u16, Match, Vec<Action>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Checks that the output with caches equals the output without, while the rules change.
+    /// Checks that the output with caches equals the output without caches while the rules change.
     #[test]
     fn what_leaves_is_what_the_tables_say(
         rules in proptest::collection::vec(any_rule(), 1..20),

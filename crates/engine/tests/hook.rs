@@ -1,5 +1,5 @@
-//! Tests of hot megaflows in the driver hook from the slow path's point of view, with a simulated hook whose
-//! counters the test sets.
+//! Tests how the slow path handles hot megaflows in the driver hook. The hook is simulated, and the test sets its
+//! counters.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::panic, reason = "helpers of tests")]
 
@@ -26,7 +26,7 @@ use switch::flow::{
 #[derive(Default)]
 struct State {
     slots: BTreeMap<u32, (FlowKey, FlowKey, Program, HookCounts)>,
-    /// Megaflows that were removed but not released.
+    /// Megaflows that were removed from the hook, but whose slots were not released.
     leaving: BTreeMap<u32, HookCounts>,
     next: u32,
     asked: u64,

@@ -1,5 +1,5 @@
-//! Tests of software RSS over several workers: packets of a flow keep their order, for any changes of the
-//! table and moves of the queues.
+//! Tests of software RSS with several workers: packets of a flow keep their order whenever the indirection table
+//! changes or queues move.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -132,8 +132,8 @@ fn flows_keep_their_order_while_buckets_move() {
     assert_eq!(seen.0.each_ref().map(|count| count.load(Ordering::Relaxed)), [received, 0, 0]);
 }
 
-/// Checks the order while the receive and the transmit queue move between workers under load, together with
-/// the buckets of flows.
+/// Checks the packet order while the receive queue, the transmit queue and the buckets of flows move between workers
+/// under load.
 #[test]
 fn flows_keep_their_order_while_queues_move() {
     const WORKERS: u16 = 3;

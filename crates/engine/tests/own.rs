@@ -1,4 +1,4 @@
-//! Tests of ingress stages: the example as users run it, and the engine's treatment of a stage's verdicts.
+//! Tests of custom ingress stages: the example program as users run it, and how the engine applies a stage's verdicts.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Tests that an idle worker sleeps and still executes commands at once.
+//! Tests that an idle worker sleeps and still executes commands immediately.
 #![allow(clippy::disallowed_methods, reason = "a test waits with patience")]
 
 mod common;

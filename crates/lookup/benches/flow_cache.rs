@@ -18,7 +18,7 @@ const BURST: usize = 256;
 /// Receiving port of the packets. The keys also distinguish ports.
 const PORT: u16 = 1;
 type Key = [u64; 8];
-/// A value like a worker's: a reference to the actions, and counters.
+/// A value of the size of a worker's: a reference to the actions, and counters.
 type Value = [u64; 3];
 type Cache = FlowCache<7, Value>;
 

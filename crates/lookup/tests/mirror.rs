@@ -34,7 +34,7 @@ impl Words {
         self.0[at].load(Ordering::Acquire)
     }
 
-    /// Looks up an address. Written from the crate's documentation alone.
+    /// Looks up an address. The code is written only from the crate's documentation.
     fn look_up<A: Address>(&self, address: A) -> u32 {
         let low = |word: u64| usize::try_from(word & 0xffff_ffff).unwrap();
         let rank = |bits: u64, slot: usize| (bits << (63 - slot)).count_ones() as usize;

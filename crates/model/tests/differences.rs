@@ -281,7 +281,7 @@ fn a_router_changes_in_place_but_for_its_namespace() {
     assert!(said.ends_with("~ router.edge.port.b: miss punt (joins again)\n"), "{said}");
 }
 
-/// The hook of a router's port ends with the daemon, because the kernel then routes the packets.
+/// The hook of a router's port is removed when the daemon ends, because the kernel then routes the packets.
 #[test]
 fn a_hook_of_a_routers_port_goes_with_the_daemon() {
     let port = "[port.a]\nkind='af_xdp'\n";
@@ -370,7 +370,7 @@ fn leaving_a_bridge_changes_what_the_hook_does_alone() {
     );
 }
 
-/// A field that cannot change on the running object causes removal and addition, which the differences report.
+/// A change of a field that cannot change on the running object is reported as a removal and an addition of the object.
 #[test]
 fn each_field_of_a_port_says_how_it_changes() {
     let veth = |text: &str| format!("kind='veth'\npeer={{name='eth0'{text}}}");

@@ -1,4 +1,4 @@
-//! The texts of all lists of `trivium show`, for the values of `lists.json`, are in `lists.expected`.
+//! Compares the text of every list of `trivium show`, for the values in `lists.json`, with `lists.expected`.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 

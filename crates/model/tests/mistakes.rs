@@ -525,7 +525,8 @@ fn mistakes_of_services_are_named() {
     assert!(said.contains("`mss` has a meaning only together with `action = \"syncookie\"`"), "{said}");
 }
 
-/// Filter actions that need a hook are refused by the name of the rule for ports without a hook.
+/// If a filter of a port without a hook has an action that needs a hook, the configuration is refused, and the error
+/// names the rule.
 #[test]
 fn filters_of_ports_without_a_hook_do_without_its_actions() {
     let text = r#"

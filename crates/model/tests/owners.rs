@@ -1,4 +1,4 @@
-//! Each object has one owner, and only its owner changes it.
+//! Each object has one owner, and only this owner can change it.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 

@@ -1,4 +1,4 @@
-//! FPM sessions of test clients with a follower of a namespace, in adverse orders of events.
+//! Tests FPM sessions between test clients and the follower of a namespace, with unfavourable orders of events.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,8 +23,8 @@ struct Site {
     follower: Follower,
     address: SocketAddr,
     device: u32,
-    /// Watched prefix, observations without a route for it, and prefixes that are refused as if tables were
-    /// full.
+    /// The watched prefix, the number of observations without a route to it, and the prefixes that are refused as if
+    /// the tables were full.
     told: Arc<Mutex<Told>>,
     namespace: Namespace,
     _lab: Lab,

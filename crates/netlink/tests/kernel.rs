@@ -1,5 +1,5 @@
-//! Comparison of the mirror with the kernel. After any operations in a namespace, the mirror equals a dump
-//! without a repair.
+//! Compares the mirror with the kernel's state. After any operations in a namespace, the mirror equals a complete dump,
+//! and no difference had to be repaired.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -180,7 +180,8 @@ fn every_kind_of_object_is_mirrored() {
     assert_eq!((status.overruns, status.resyncs, status.drifted), (0, 1, 0), "{status:?}");
 }
 
-/// Derives silent changes: routes that are removed with their link, their address or their next hop.
+/// The kernel does not report some changes: routes that are removed together with their link, address or next hop. The
+/// follower derives these changes.
 #[test]
 fn what_the_kernel_does_not_tell_is_derived() {
     require!("ip", "sysctl");
@@ -588,7 +589,7 @@ fn settings_are_followed() {
     assert_eq!(site.follower.status().drifted, 0);
 }
 
-/// Routes to one prefix that apply to some packets only, and local prefixes that contain other prefixes.
+/// Tests several routes to one prefix that apply only to some packets, and local prefixes that contain other prefixes.
 #[test]
 fn what_only_the_kernel_can_tell_is_its_own() {
     require!("ip", "sysctl");

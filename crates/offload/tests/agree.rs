@@ -1,5 +1,5 @@
-//! Compares the hook's bridge stage, and its cached-flow stage for flows with `NORMAL`, with the worker's
-//! bridge. For every frame that the hook forwards, the worker would have done exactly that.
+//! Compares the hook's bridge stage, and its cached-flow stage for flows with `NORMAL`, with the worker's bridge. The
+//! worker would have forwarded every frame that the hook forwards in exactly the same way.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -337,8 +337,8 @@ impl Kind {
         })
     }
 
-    /// Returns the minimum share in percent that the hook forwards. The value is about three standard
-    /// deviations below the lowest of ten runs, because the frames differ between runs.
+    /// Returns the minimum percentage of the frames of this class that the hook must forward. The value is about three
+    /// standard deviations below the lowest of ten runs, because the frames differ between runs.
     fn least_answered(self, by: By) -> u32 {
         match (self, by) {
             (Kind::TagPopped, _) => 86,

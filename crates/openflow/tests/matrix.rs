@@ -1,6 +1,6 @@
-//! Tests every field, action and message in every version with the stock `ovs-ofctl`, or with the codec where
-//! the client does not support it. Adds the features that the packet cases in `testbed` prove. The test
-//! compares its result with `docs/switch-matrix.md` and fails on a difference. `UPDATE=1` writes the file.
+//! Tests every field, action and message in every version with the stock `ovs-ofctl`, or with the codec if the client
+//! does not support the feature. The table also contains the features that the packet cases in `testbed` prove. The
+//! test compares its result with `docs/switch-matrix.md` and fails on a difference. `UPDATE=1` writes the file.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -56,7 +56,7 @@ impl Proven {
     }
 }
 
-/// A bridge in memory behind a socket, and the stock client.
+/// A bridge in memory with an OpenFlow socket, and the stock client.
 struct Lab {
     bridge: Arc<Memory>,
     path: PathBuf,

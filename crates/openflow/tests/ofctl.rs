@@ -21,7 +21,7 @@ const VERSIONS: [&str; 6] =
 /// Versions with meters, bundles and table features.
 const SINCE_13: [&str; 3] = ["OpenFlow13", "OpenFlow14", "OpenFlow15"];
 
-/// A bridge behind a separate socket. `Lab::new` returns `None` and reports a skip if ovs-ofctl is not
+/// A bridge with a separate OpenFlow socket. `Lab::new` returns `None` and reports a skip if ovs-ofctl is not
 /// installed.
 struct Lab {
     bridge: Arc<Memory>,

@@ -1,4 +1,5 @@
-//! TLS with the stock client, and with clients that have a wrong key, no key, or send half of a handshake.
+//! Tests of TLS with the stock client, and with clients that have a wrong key or no key, or that send only half of a
+//! handshake.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -422,7 +422,8 @@ fn transport_ports_of_openflow_1_0_are_those_of_each_packets_protocol() {
     assert_eq!(rule.instructions.apply[..3], [set(Field::TcpSrc), set(Field::UdpSrc), set(Field::SctpSrc)]);
 }
 
-/// A message has room for thousands of equal fields, each of which would be hashed for each packet.
+/// A message has space for thousands of equal fields. If they were accepted, each of them would be hashed for each
+/// packet.
 #[test]
 fn a_select_group_hashes_each_field_once() {
     use openflow::wire::group;

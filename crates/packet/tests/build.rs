@@ -1,4 +1,4 @@
-//! Built packets are parsed again, by the views of this crate and by etherparse as an independent parser.
+//! Tests that built packets can be parsed, by the views of this crate and by etherparse as an independent parser.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -309,7 +309,7 @@ fn check_transport(sliced: &SlicedPacket<'_>, key: &FlowKey, frame: &[u8]) -> Re
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-/// Checksums of built packets, verified by the views of this crate and by etherparse.
+/// The checksums of built packets are correct according to the views of this crate and to etherparse.
 #[test]
 fn checksums_are_filled_in() {
     let tcp4 = PacketBuilder::eth(A, B).ipv4([10, 0, 0, 1], [10, 0, 0, 2]).tcp(1, 2).payload(b"odd").build();

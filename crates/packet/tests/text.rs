@@ -215,7 +215,7 @@ proptest! {
         }
     }
 
-    /// Regression found by the property above: ICMPv6 over IPv4 has no type, but its text form had one.
+    /// Regression test: ICMPv6 over IPv4 has no type in the key, but the text form of the key contained a type.
     #[test]
     fn icmpv6_over_ipv4_prints_no_type(kind: u8) {
         let frame = packet::build::PacketBuilder::eth(MacAddr::ZERO, MacAddr::ZERO)
@@ -234,7 +234,7 @@ proptest! {
         let _ = Filter::parse(&text);
     }
 
-    /// Texts of real names and unusual values reach deeper than random letters.
+    /// Texts that consist of real names and unusual values test more of the parser than random letters.
     #[test]
     fn no_likely_text_panics(
         items in proptest::collection::vec(

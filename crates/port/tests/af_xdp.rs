@@ -1,4 +1,4 @@
-//! Tests of AF_XDP over veth pairs on the real kernel: echo at all sizes, hand-over under traffic, and the
+//! Tests of AF_XDP on veth pairs with the real kernel: echo of all frame sizes, hand-over under traffic, and the
 //! deletion of a device.
 #![allow(
     clippy::cast_possible_truncation,
@@ -13,7 +13,7 @@ use port::af_xdp::{AfXdpCause, AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll,
 use port::veth::{self, VethConfig};
 use port::{Batch, Depot, Exported, FrameMemory, FramePool, Queue, QueueState};
 
-/// A lab: a namespace with the near end, and a host's namespace with the far end.
+/// A lab with a veth pair: the near end is in a namespace of its own, and the peer is in the namespace of a host.
 struct Lab {
     ours: Space,
     host: Space,

@@ -1,4 +1,4 @@
-//! Chains of netfilter that decide on forwarded packets, read from the real kernel.
+//! Tests that the netfilter chains that apply to forwarded packets are read from the real kernel.
 #![allow(clippy::unwrap_used, reason = "a failure is the test's")]
 
 mod common;
@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 
 use common::{Space, privileged};
 
-/// Rules of other chains, more than are read, hide nothing, and a chain without rules is none that decides.
+/// Other chains with more rules than are read do not hide a chain that applies to forwarded packets. A chain without
+/// rules is not reported.
 #[test]
 fn only_chains_that_decide_are_told_among_many_rules() {
     let name = "only_chains_that_decide_are_told_among_many_rules";

@@ -1,5 +1,5 @@
-//! Tests of TAP on the real kernel: large TCP segments cross unsegmented in both directions and are segmented
-//! where required. The queue survives a hand-over, an interface that is down, and a deleted interface.
+//! Tests of TAP ports with the real kernel: large TCP segments pass unsegmented in both directions, and are segmented
+//! if required. The queue survives a hand-over, an interface that is down, and a deleted interface.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::unwrap_used,
@@ -86,8 +86,8 @@ impl Drop for Stopper<'_> {
     }
 }
 
-/// Transfers a megabyte in each direction over TCP, and datagrams over UDP, between two hosts behind TAPs.
-/// Returns the maxima that the wire recorded.
+/// Transfers a megabyte in each direction over TCP, and datagrams over UDP, between two hosts on TAPs. Returns the
+/// maxima that the wire recorded.
 fn transfer(software: bool) -> (usize, usize) {
     let (left, right) = (Space::new(), Space::new());
     let mut a = tap(&left, "tap0", 1, 1500, 1).queues.remove(0);

@@ -156,7 +156,8 @@ fn flows(fib: &Fib, adjacencies: &Adjacencies, domain: &Arc<Domain>) -> Vec<Opti
     verdicts.into_iter().map(|verdict| leads(adjacencies, verdict)).collect()
 }
 
-/// A removed next hop moves its own flows and no others, whether the route or its shared path is replaced.
+/// If a next hop is removed, only the flows of this next hop move. This holds whether the route or its shared path is
+/// replaced.
 #[test]
 fn flows_stay_where_they_are() {
     let domain = Domain::new();
@@ -190,7 +191,7 @@ fn flows_stay_where_they_are() {
     assert_eq!((fib.len(), fib.paths(), adjacencies.len()), (0, 0, 0));
 }
 
-/// Shares follow the weights.
+/// The numbers of flows of the next hops are proportional to the weights.
 #[test]
 fn weights_are_kept() {
     let domain = Domain::new();

@@ -1,5 +1,5 @@
-//! Mirrors: the words alone give the workers' decisions, while routes, paths and neighbours are added and
-//! removed.
+//! Tests of mirrors: a reader of the mirror's words makes the same decisions as the workers, while routes, paths and
+//! neighbours are added and removed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -62,7 +62,7 @@ struct Rig {
     reader: Reader,
 }
 
-/// The decision for a packet.
+/// The decision about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
     Up,
@@ -121,7 +121,7 @@ impl Rig {
         std::array::from_fn(|nth| self.neighbours.at(number * NEIGHBOUR_WORDS + nth))
     }
 
-    /// Returns the decision by the mirror's words alone.
+    /// Returns the decision that follows from the mirror's words alone.
     fn mirror_says(&self, address: u32, hash: u32) -> Says {
         let word = self.paths.at(self.hop(address));
         let bucket = hash as usize % BUCKETS;
@@ -152,7 +152,7 @@ impl Rig {
         Says::Send(MacAddr(octets[..6].try_into().unwrap()), interface)
     }
 
-    /// Returns the decisions of the workers' view.
+    /// Returns the decisions that follow from the workers' view.
     fn workers_say(&self, addresses: &[u32], hash: u32) -> Vec<Says> {
         let (view, adjacencies) = (self.fib.view(), self.adjacencies.view());
         let mut said = vec![Says::Up; addresses.len()];

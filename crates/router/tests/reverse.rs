@@ -47,7 +47,8 @@ fn set(fib: &mut Fib, adjacencies: &mut Adjacencies, address: IpAddr, below: u8,
 /// Routes to sources: the last octet of an address, its significant bits, and the path.
 type Routes = Vec<(u8, u8, Path)>;
 
-/// Returns the path of the longest route to a source. The last of equal ones counts.
+/// Returns the path of the route to a source with the longest prefix. Of routes with equal prefixes, the last route
+/// counts.
 fn says(routes: &Routes, source: u8) -> Option<&Path> {
     let covers = |(address, bits, _): &&(u8, u8, Path)| {
         let mask = !0xff_u8.checked_shr((*bits).into()).unwrap_or(0);
@@ -56,7 +57,7 @@ fn says(routes: &Routes, source: u8) -> Option<&Path> {
     routes.iter().filter(covers).max_by_key(|(_, bits, _)| *bits).map(|(.., path)| path)
 }
 
-/// Returns the devices by which packets to a source leave. Empty if there are none.
+/// Returns the devices through which packets to a source leave. The result is empty if there is no such device.
 fn ways_back(tables: &[&Routes], source: u8) -> Vec<u32> {
     for routes in tables {
         match says(routes, source) {
@@ -184,8 +185,8 @@ proptest! {
     }
 }
 
-/// Packets to groups and from the link are left to the kernel. Packets to this host are not, and neither are packets
-/// by routes that only the kernel follows, which have the same verdict.
+/// Packets to multicast groups and packets from link-local sources are left to the kernel. Packets to this host are
+/// checked. Packets of routes that only the kernel implements are checked as well, although their verdict is the same.
 #[test]
 fn packets_to_this_host_are_checked_and_packets_from_the_link_are_not() {
     let domain = Domain::new();

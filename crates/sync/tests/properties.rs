@@ -252,7 +252,7 @@ proptest! {
         prop_assert_eq!(mac_table_against_map(&MacTable::with_capacity(200, seed), steps, now)?, 0);
     }
 
-    /// Far more keys than slots, so that second buckets, moves and refusals occur often.
+    /// Uses far more keys than slots, so that second buckets, moves and refusals occur often.
     #[test]
     fn mac_table_is_a_map_of_what_it_accepted(
         seed in any::<u64>(),

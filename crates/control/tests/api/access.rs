@@ -1,4 +1,4 @@
-//! Tests of rights, limits and the socket of the API.
+//! Tests of access rights, limits and the socket of the API.
 
 use super::*;
 
@@ -131,7 +131,8 @@ fn as_user(user: u32, daemon: &Daemon, method: &str, path: &str, body: &str) -> 
     asked.join().unwrap()
 }
 
-/// A member of the socket's group can change objects, but can neither name files nor start or load programs.
+/// A member of the socket's group can change objects, but its changes cannot refer to files, and it can neither start
+/// nor load programs.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_group_configures_and_only_root_names_files_and_programs() {
     if !rustix::process::geteuid().is_root() {

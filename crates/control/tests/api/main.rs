@@ -382,8 +382,8 @@ async fn an_upgrade_waits_for_the_confirmation() {
     daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/false"}"#, 422).await;
 }
 
-/// Clients that connected before a hand-over are answered first, and clients that connect during it wait. No
-/// client is answered without a data plane. SIGHUP and OVSDB change the configuration without passing the
+/// Requests of clients that connected before a hand-over are answered first. Clients that connect during the hand-over
+/// wait. No request is answered without a data plane. SIGHUP and OVSDB change the configuration without passing the
 /// admission gate.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_change_is_made_while_a_successor_takes_over() {
@@ -429,8 +429,8 @@ async fn a_second_upgrade_is_refused_while_one_runs() {
     daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/false"}"#, 422).await;
 }
 
-/// An upgrade waits for a permit of its client's quota before it closes the gate. Requests of the client that take
-/// long would otherwise keep out all other clients.
+/// An upgrade waits for a permit of its client's quota before it closes the admission gate. Otherwise, slow requests of
+/// this client would block all other clients.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_that_waits_for_its_permit_leaves_the_gate_open() {
     let daemon = Daemon::serving("upgrade-permit");
@@ -494,7 +494,7 @@ async fn an_upgrade_leaves_no_client_without_an_answer() {
     drop(silent);
 }
 
-/// Requests in progress are answered, live views are ended, and the socket is closed with the server.
+/// When the server ends, requests in progress are answered, live views are ended, and the socket is closed.
 #[tokio::test]
 async fn serving_ends_in_time() {
     let daemon = Daemon::new("ends");

@@ -1,4 +1,4 @@
-//! Tests of the routes of routers.
+//! Tests of the API routes for routers.
 
 use super::*;
 
@@ -46,7 +46,7 @@ async fn routers_of_the_api_come_and_go() {
     assert_eq!(daemon.plane.running(), load(&text, "t").unwrap());
 }
 
-/// Contents of a router are returned by several routes, with limited answers.
+/// Several API routes return the contents of a router, with limited answers.
 #[tokio::test]
 async fn routers_are_looked_into() {
     let daemon = Daemon::serving("look");

@@ -1,4 +1,4 @@
-//! Tests of routes that stream without an end.
+//! Tests of API routes whose responses are endless streams.
 
 use super::*;
 

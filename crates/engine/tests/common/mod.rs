@@ -1,4 +1,4 @@
-//! Engines over in-memory ports for tests. The test holds the far end of each port's link.
+//! Engines with in-memory ports for tests. The test holds the other end of each port's link.
 #![allow(dead_code, clippy::unwrap_used, missing_docs, reason = "test code; each test file uses its part")]
 
 pub mod rules;
@@ -13,7 +13,7 @@ use port::ring::{self, RingQueue};
 use port::{Batch, Depot, FrameMemory, FramePool, HugePages, MemoryConfig, Queue};
 use switch::{Bridge, BridgeConfig, BridgePortConfig, VlanMode};
 
-/// An engine with one worker that the test runs without a thread, and the far ends of its ports.
+/// An engine with one worker that the test runs without a thread, and the other ends of its ports' links.
 pub struct Rig {
     pub engine: Engine,
     pub worker: Worker,

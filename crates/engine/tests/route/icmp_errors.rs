@@ -4,8 +4,8 @@ use packet::net::InterfaceAddress;
 
 use super::*;
 
-/// Returns the expected ICMP error about a packet (RFC 792, RFC 4443) at its sender: type and code, source
-/// address, and the quoted packet.
+/// Returns the ICMP error that the sender of a packet is expected to receive (RFC 792, RFC 4443), with type and code,
+/// source address, and the quoted packet.
 fn told(frame: &[u8], from: &str, [kind, code]: [u8; 2]) -> Vec<u8> {
     let whole = length_of(frame);
     let mut icmp = vec![kind, code, 0, 0, 0, 0, 0, 0];
@@ -32,8 +32,8 @@ fn told(frame: &[u8], from: &str, [kind, code]: [u8; 2]) -> Vec<u8> {
     }
 }
 
-/// Returns a frame from its EtherType on, without an IPv4 packet's identification and the fields that depend
-/// on it.
+/// Returns the part of a frame from the EtherType on, without the identification of an IPv4 packet and the fields that
+/// depend on the identification.
 fn without_id(frame: &[u8]) -> Vec<u8> {
     let mut rest = frame[12..].to_vec();
     if rest[..2] == [8, 0] {

@@ -359,8 +359,8 @@ fn vrrp_addresses_of_the_other_family_are_not_ours() {
     }
 }
 
-/// Checks that a packet to another host whose source is an address of this host, or all hosts of a link, is
-/// not forwarded.
+/// Checks that a packet to another host is not forwarded if its source is an address of this host or a broadcast
+/// address of a link.
 #[test]
 fn nothing_comes_from_addresses_of_this_host() {
     let config = EngineConfig::default();
@@ -397,7 +397,7 @@ fn own_addresses(own: &[&str]) -> router::OwnAddresses {
     own.iter().map(|address| address.parse::<std::net::Ipv4Addr>().unwrap()).collect()
 }
 
-/// Checks that a device whose packets all pass the kernel also punts packets that are not routed, because a
+/// Checks a device for which the kernel handles all packets. Packets that are not routed are also punted, because a
 /// local process may need them.
 #[test]
 fn where_nothing_is_routed_the_kernel_has_what_comes_in_by_a_tap() {

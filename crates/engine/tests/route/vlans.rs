@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Checks that a VLAN of port 0 is an interface (number 2, device 20), whose mirror in the kernel is behind
+/// Checks that a VLAN of port 0 can be an interface (number 2, device 20), whose mirror device in the kernel belongs to
 /// port 3.
 #[test]
 fn vlans_are_interfaces() {
@@ -75,8 +75,8 @@ fn vlans_are_interfaces() {
     rig.assert_accounted();
 }
 
-/// Checks that two tags of port 0 are an interface (number 2, device 20), with an inner customer tag and an
-/// outer provider tag. The provider tag alone selects no interface.
+/// Checks that a pair of tags on port 0 (an outer provider tag and an inner customer tag) can be an interface (number
+/// 2, device 20). The provider tag alone selects no interface.
 #[test]
 fn two_tags_are_an_interface() {
     for service in [true, false] {

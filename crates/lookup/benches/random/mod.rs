@@ -1,10 +1,10 @@
-//! Numbers that are the same in every run, and the time of what is done to a batch without the time of making it.
+//! Pseudo-random numbers that are equal in every run, and a measurement that excludes the time of the preparation.
 
 use std::time::Duration;
 
 use sync::cpu::{TscClock, tsc};
 
-/// The output function of Vigna's splitmix64: a number's scattered one.
+/// Returns a pseudo-random number that depends only on `number` (the output function of Vigna's splitmix64).
 pub fn scattered(number: u64) -> u64 {
     let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -12,7 +12,7 @@ pub fn scattered(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// Numbers in a row.
+/// A sequence of pseudo-random numbers.
 pub struct Row(u64);
 
 impl Row {
@@ -30,7 +30,7 @@ impl Row {
     }
 }
 
-/// The time that `measured` takes, all times together; `before` each, something that does not count.
+/// Calls `before` and then `measured`, `times` times. Returns the total time of the calls of `measured`.
 pub fn time(times: u64, mut before: impl FnMut(), mut measured: impl FnMut()) -> Duration {
     let clock = TscClock::new();
     let ticks = (0..times).map(|_| {

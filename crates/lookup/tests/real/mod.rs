@@ -1,4 +1,4 @@
-//! The real table's prefixes, where they are at hand.
+//! Prefixes of a real routing table, if the file is available.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use lookup::Prefix;
 /// IPv4 and IPv6 prefixes.
 type Prefixes = (Vec<Prefix<u32>>, Vec<Prefix<u128>>);
 
-/// Returns `None`, and records a skip, where the file is absent; in CI that is a failure.
+/// Returns `None` and records a skip if the file does not exist. In CI, a missing file is a failure.
 pub fn prefixes() -> Option<Prefixes> {
     let text = testbed::real_prefixes()?;
     let (mut four, mut six) = (Vec::new(), Vec::new());

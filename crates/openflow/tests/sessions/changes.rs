@@ -34,8 +34,8 @@ async fn sessions_go_on_while_a_change_holds_the_rules() {
     eventually("none is left", || *bridge.connected.lock().unwrap() == [true, false]).await;
 }
 
-/// A flow entry that is too long for a message of another version is refused. An `enqueue` action of OpenFlow
-/// 1.0 is three actions in later versions.
+/// A flow entry that is too long for a message of another OpenFlow version is refused. For example, an `enqueue` action
+/// of OpenFlow 1.0 corresponds to three actions in later versions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rule_that_does_not_fit_into_messages_of_other_versions_is_refused() {
     let (bridge, controllers, at) = listening().await;
@@ -137,8 +137,8 @@ async fn a_listener_that_is_slow_delays_no_controller() {
     controllers.shutdown().await;
 }
 
-/// A complete answer has a deadline. A peer that reads too slowly is disconnected, and a peer that reads is
-/// not.
+/// A peer must read a complete answer before a deadline. A peer that reads too slowly is disconnected, and a peer that
+/// reads fast enough is not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_reader_of_a_dump_is_cut_at_the_deadline() {
     let short = |target: &mut Target| target.patience = Duration::from_millis(500);

@@ -1,8 +1,8 @@
-//! Listeners: idle clients, and who may connect.
+//! Tests of listeners: idle clients, and the clients that may connect.
 
 use super::*;
 
-/// Peers of listeners are probed like controllers that the bridge connects to.
+/// Idle clients of a listener are probed like controllers to which the bridge connects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_client_of_a_listener_is_asked_and_then_cut() {
     let probe = |target: &mut Target| target.inactivity_probe = Some(Duration::from_millis(100));

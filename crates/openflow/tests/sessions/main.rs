@@ -1,5 +1,5 @@
-//! Sessions with correct, slow, disconnected, hostile and several controllers. A controller is a socket in
-//! these tests.
+//! Tests of sessions with correct, slow, disconnected and hostile controllers, and with several controllers. In these
+//! tests, a controller is a socket.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -98,7 +98,7 @@ impl Peer {
         }
     }
 
-    /// Requests a role, and returns the reply.
+    /// Requests a controller role, and returns the reply.
     async fn role(&mut self, role: u32, generation: u64) -> Message {
         let mut body = Vec::new();
         body.u32(role);

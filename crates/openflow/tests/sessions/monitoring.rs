@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A session's own changes are abbreviated to the transaction ID. A change is also reported for the port to
-/// which the flow entry sent packets before.
+/// A monitor reports the changes of its own session only as transaction IDs. A monitor of an output port also reports a
+/// change of a flow entry that sent packets to this port before the change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn own_changes_are_abbreviated_for_monitors() {
     let (_bridge, controllers, to) = listening().await;
@@ -71,8 +71,8 @@ async fn a_monitor_that_is_named_again_and_again_is_told_once() {
     controllers.shutdown().await;
 }
 
-/// A monitor that is too far behind does not miss changes silently: its session ends. Changes of flow entries
-/// are not sent to sessions without monitors.
+/// The session of a monitor that does not read its updates fast enough ends, so that the monitor does not miss changes
+/// silently. Changes of flow entries are not sent to sessions without monitors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_monitor_that_is_too_far_behind_ends() {
     const CHANGES: usize = 1000;

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// While the slow path processes no packet-outs, a flooding session is not read further, and other sessions
-/// continue. The limits apply to messages and octets. All packets arrive in order at the end.
+/// While the slow path processes no packet-outs, the bridge does not read from a flooding session, and other sessions
+/// continue. The limits apply to messages and octets. Finally, all packets arrive in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_floods_packet_outs_is_not_read_further() {
     for (frame, most) in [(60, 256), (60_000, 8)] {

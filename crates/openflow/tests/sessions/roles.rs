@@ -102,7 +102,7 @@ async fn misses_are_told_to_controllers_of_openflow_1_0() {
     controllers.shutdown().await;
 }
 
-/// OpenFlow 1.3 reports a new master by the ONF message, if the controller requested it.
+/// In OpenFlow 1.3, the ONF extension message reports a new master, if the controller has requested this message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn openflow_1_3_tells_of_another_master_when_asked() {
     let (_bridge, controllers, listeners) = controlled(|_| {}).await;

@@ -1,4 +1,4 @@
-//! Frames for property tests: every shape that the builder knows, whole or damaged.
+//! Generates frames for property tests: all kinds of frames that the builder supports, intact or damaged.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -11,7 +11,7 @@ pub fn mac() -> impl Strategy<Value = MacAddr> {
     any::<[u8; 6]>().prop_map(MacAddr)
 }
 
-/// No tag, one or two, of either kind.
+/// Generates no tag, one tag or two tags, each of either kind.
 pub fn tags() -> impl Strategy<Value = Vec<(u16, u8, bool)>> {
     vec((0u16..4095, 0u8..8, any::<bool>()), 0..=2)
 }
@@ -54,7 +54,7 @@ pub struct Ip4 {
     pub options: Vec<u8>,
 }
 
-/// A fragment's place in units of 8 octets; often the first.
+/// Generates a fragment offset in units of 8 octets, often 0.
 fn units() -> impl Strategy<Value = u16> {
     prop_oneof![Just(0), 1u16..100]
 }
@@ -155,7 +155,7 @@ pub fn frame_arp() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Any whole frame, LLC and unknown EtherTypes included.
+/// Generates an intact frame of any kind, including LLC frames and unknown EtherTypes.
 pub fn frame() -> impl Strategy<Value = Vec<u8>> {
     let other = (mac(), mac(), tags(), prop_oneof![any::<u16>(), 0u16..1600], vec(any::<u8>(), 0..80))
         .prop_map(|(src, dst, tags, kind, payload)| {
@@ -164,7 +164,7 @@ pub fn frame() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![4 => frame_ipv4(), 4 => frame_ipv6(), 1 => frame_arp(), 1 => other]
 }
 
-/// A frame with bytes changed and perhaps cut: mostly still deep enough to reach upper layers.
+/// Generates a frame with changed bytes that may be truncated. Most of these frames still have upper-layer headers.
 pub fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let change = (any::<prop::sample::Index>(), any::<u8>());
     (frame(), vec(change, 0..4), proptest::option::weighted(0.4, any::<prop::sample::Index>())).prop_map(

@@ -285,7 +285,7 @@ pub fn attach_drop(ifindex: u32) -> (OwnedFd, OwnedFd) {
     (program, link)
 }
 
-/// A generator that makes frames inside the kernel and transmits them on a device (test run with live
+/// A generator that creates frames inside the kernel and transmits them on a device (`BPF_PROG_TEST_RUN` with live
 /// frames).
 pub struct Generator(OwnedFd);
 
