@@ -18,7 +18,7 @@ fn main() {
     println!("cargo::rustc-env=TRIVIUM_VERSION={version} ({commit})");
 }
 
-/// Returns the abbreviated hash of the checked-out commit, with `-dirty` behind it where tracked files differ.
+/// Returns the abbreviated hash of the checked-out commit, followed by `-dirty` if tracked files differ.
 fn commit() -> Option<String> {
     let folder = git(&["rev-parse", "--absolute-git-dir"])?;
     // The branch's own file changes with each commit; `HEAD`, with each checkout; the index, with what is added.

@@ -21,8 +21,8 @@ use crate::Direction;
 const SCALE_MAX: u8 = 14;
 /// Value of [`End::scale`] for an end that has not sent the window scale option.
 const NO_SCALE: u8 = 15;
-/// Distance in bytes by which an acknowledgement may always lie behind the highest acknowledgement of its end. For an
-/// end that has offered more than half of this, the distance is twice its largest window.
+/// Distance in bytes by which an acknowledgement may always be lower than the highest acknowledgement of its end. For
+/// an end that has offered a window of more than half of this distance, the distance is twice its largest window.
 const OLD_ACK: u32 = 66_000;
 
 /// Flags of a segment that decide on its state. The others (PSH, URG, ECE, CWR) may be combined with all of them.
@@ -114,7 +114,7 @@ pub enum State {
 /// Reason for which a segment does not belong to its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Invalid {
-    /// The combination of flags is one that no TCP sends.
+    /// No TCP implementation sends this combination of flags.
     Flags,
     /// The segment would begin a connection, but has no SYN, or has an ACK with it.
     NotOpening,

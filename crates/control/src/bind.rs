@@ -214,8 +214,8 @@ mod tests {
 
     use super::*;
 
-    /// Checks that an existing listener is detected without waiting even if its queue is full, as that of a stopped
-    /// daemon may be. A blocking connect(2) would wait for space in the queue.
+    /// Checks that an existing listener is detected without waiting even if its queue of connections is full. The queue
+    /// of a stopped daemon may be full. A blocking connect(2) would wait for space in the queue.
     #[test]
     fn a_listener_with_a_full_queue_is_found_without_a_wait() {
         let directory = std::env::temp_dir().join(format!("trivium-bind-{}", std::process::id()));

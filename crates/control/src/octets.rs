@@ -67,7 +67,7 @@ pub(crate) struct ReplyMemory {
 }
 
 impl Held {
-    /// Replaces the number of octets that are counted for one response of a client, `before`, by `now`.
+    /// Replaces the number of octets that are counted for one response of a client, `before`, with `now`.
     fn change(&mut self, holder: &Holder, before: u64, now: u64) {
         let own = self.of.entry(holder.clone()).or_default();
         *own = (*own + now).saturating_sub(before);
@@ -144,7 +144,7 @@ impl ReplyMemory {
         true
     }
 
-    /// Replaces the reservation by the length of the complete response.
+    /// Replaces the reservation with the length of the complete response.
     fn settle(&self, octets: u64) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let octets = octets.min(SHARE);

@@ -187,7 +187,7 @@ mod tests {
         assert!(quota.inside.shares.lock().unwrap().len() <= 1, "clients that hold nothing are forgotten");
     }
 
-    /// Checks that a client that already holds its maximum number of permits can wait for a further one without using
+    /// Checks that a client that already holds its maximum number of permits can wait for another permit without using
     /// up the permits of other clients.
     #[tokio::test]
     async fn a_client_that_waits_for_its_share_keeps_no_other_out() {

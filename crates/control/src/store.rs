@@ -380,7 +380,7 @@ impl Store {
         fragments
     }
 
-    /// Replaces all objects of `owner` by the objects of a configuration.
+    /// Replaces all objects of `owner` with the objects of a configuration.
     ///
     /// # Errors
     ///

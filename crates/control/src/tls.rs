@@ -1,5 +1,5 @@
-//! Protection of the API on its TCP socket by TLS (rustls with ring) and bearer tokens. Each token has one
-//! access scope.
+//! Protection of the API on its TCP socket with TLS (rustls with ring) and bearer tokens. Each token has one access
+//! scope.
 //!
 //! The time to compare a token does not depend on the position of the first difference. The certificate, the
 //! key and the tokens are read once at the start of the daemon.

@@ -42,7 +42,7 @@ pub struct Request<'a> {
     pub name: &'a PortName,
     /// AF_XDP options of the port's configuration.
     pub options: &'a XdpOptions,
-    /// Treatment of received packets by the hook while the daemon does not run.
+    /// How the hook treats received packets while the daemon does not run.
     pub policy: HookPolicy,
     /// Whether the port belongs to a bridge. The hook of a bridged port passes no packets to the kernel.
     pub bridged: bool,
@@ -92,7 +92,7 @@ impl Start {
     }
 }
 
-/// Replaces the placeholder programs of ports' hooks by the ports' own programs, in parallel.
+/// Replaces the placeholder programs of ports' hooks with the ports' own programs, in parallel.
 ///
 /// # Errors
 /// Returns the error of the first port whose program the kernel refuses.

@@ -1,5 +1,5 @@
-//! Test runs of a port's hook program, which explain what the hook does with a frame. The kernel verifies a program for
-//! each test run. The test run therefore takes place after the running state is unlocked.
+//! Test runs of a port's hook program (`BPF_PROG_TEST_RUN`), which explain what the hook does with a frame. The kernel
+//! verifies a program for each test run. The test run therefore takes place after the running state is unlocked.
 
 use control::PlaneError;
 use model::{Namespace, PortName};

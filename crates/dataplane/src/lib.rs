@@ -340,7 +340,7 @@ impl DataPlane {
         drop(former);
     }
 
-    /// Sets the listening sockets and paths that are handed over to a successor process besides the data plane.
+    /// Sets the listening sockets and paths that are handed over to a successor process in addition to the data plane.
     pub fn surround(&self, around: ListenerSet) {
         *locked(&self.around) = Some(around);
     }

@@ -1,6 +1,6 @@
 //! Detection of forwarding loops. If many MAC addresses move between two ports of a bridge every second, the two ports
-//! are probably connected outside the bridge, and frames that leave by one port return through the other. Workers count
-//! moves ([`switch::BridgeTables::moves_to`]). The housekeeping thread reads the counts once a second.
+//! are probably connected outside the bridge, and frames that leave through one port return through the other. Workers
+//! count moves ([`switch::BridgeTables::moves_to`]). The housekeeping thread reads the counts once a second.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -291,7 +291,7 @@ fn trace_event(number: u64, traced: &Traced, names: &Names, clock: WallClock) ->
     }
 }
 
-/// Returns the steps by which a frame would be processed: first in the port's hook (XDP program), and then in a worker
+/// Returns the steps in which a frame would be processed: first in the port's hook (XDP program), and then in a worker
 /// if the hook sends the frame there. `hook` is the result of the hook, with the device to which the kernel's routes
 /// send the frame. `rule` is the filter rule by which a worker would drop the frame.
 pub fn explain(
@@ -385,8 +385,8 @@ mod tests {
 
     use super::*;
 
-    /// The failure to create a thread is reported before a capture begins. A thread that gets no value over its
-    /// channel ends.
+    /// If a thread cannot be created, the error is reported before a capture begins. A thread that receives no value
+    /// through its channel ends.
     #[test]
     fn a_thread_that_cannot_be_created_is_an_error_before_a_capture_begins() {
         let (ran, runs) = mpsc::channel();

@@ -47,7 +47,7 @@ pub struct Opened {
     pub notes: Vec<DoctorFinding>,
 }
 
-/// Changes that opening a port made on the machine besides its queues and its hook. See [`super::open::unmake`].
+/// Changes that opening a port made on the machine other than its queues and its hook. See [`super::open::unmake`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Footprint {
     /// Whether the daemon created the device.

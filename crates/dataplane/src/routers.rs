@@ -1,6 +1,6 @@
 //! Running virtual routers. Each router keeps a copy (the mirror) of the kernel's routing state in its network
 //! namespace: routes, neighbours, devices, addresses and rules. The workers forward the packets of the router's ports
-//! by this copy.
+//! according to this copy.
 //!
 //! ```text
 //!   kernel ══netlink notifications══► Follower's thread: State { Feed: tables and neighbours for the workers }
@@ -565,8 +565,8 @@ mod tests {
 
     use super::*;
 
-    /// After a failed attempt to open a router, the next attempt is made after a pause. The attempt
-    /// is made without delay if the router's namespace was created again.
+    /// After a failed attempt to open a router, the next attempt is made after a pause. If the router's namespace was
+    /// recreated, the next attempt is made without a pause.
     #[test]
     fn attempts_to_open_a_router_have_pauses() {
         let mut routers = Routers::new(&Domain::new(), 1);

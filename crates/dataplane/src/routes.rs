@@ -236,8 +236,8 @@ fn found<A: Ip + std::fmt::Display>(
     }
 }
 
-/// Returns the policy routing rule and the route for packets to an address or prefix. Rules with
-/// conditions besides the destination are skipped, and the result names these rules.
+/// Returns the policy routing rule and the route for packets to an address or prefix. Rules with conditions other than
+/// the destination are skipped, and the result names these rules.
 pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     let mut why = RouteWhy { of, rule: None, route: None, chosen: Vec::new() };
     for rule in mirror.rules.iter().filter(|rule| rule.v6 == of.address().is_ipv6()) {

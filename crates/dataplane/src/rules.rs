@@ -12,7 +12,7 @@ fn asks_tables(trace_report: &TraceReport) -> bool {
     trace_report.lines.iter().any(|line| matches!(line, TraceLine::Rule { .. } | TraceLine::Miss { .. }))
 }
 
-/// Replaces steps that only name flow entries by the trace reports of these entries. The report of a bridge in
+/// Replaces steps that only name flow entries with the trace reports of these entries. The report of a bridge in
 /// standalone mode is inserted before the first step of that bridge. `steps` contains the texts of the steps of
 /// `explained`, in the same order.
 pub fn tell(steps: Vec<Told>, explained: &Explained) -> Vec<Told> {

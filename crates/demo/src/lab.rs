@@ -18,10 +18,10 @@ pub const FLOODED: u8 = 4;
 /// Destination UDP port of the flood ("discard", RFC 863).
 pub const FLOOD_PORT: u16 = 9;
 
-/// Number of hosts in the lab: two in VLAN 10, two in VLAN 20, and two behind the OpenFlow bridge.
+/// Number of hosts in the lab: two in VLAN 10, two in VLAN 20, and two on the OpenFlow bridge.
 pub const HOSTS: u8 = 6;
-/// Number of the first host behind the OpenFlow bridge. The last host, which is also behind this bridge, sends echo
-/// requests to the first host continuously.
+/// Number of the first host on the OpenFlow bridge. The last host, which is also on this bridge, sends echo requests to
+/// the first host continuously.
 pub const RULED: u8 = 5;
 /// Name of the OpenFlow bridge of the demo.
 pub const RULES: &str = "of0";

@@ -13,8 +13,8 @@ use switch::Decision;
 /// Packets that a worker processes together, with the results of the processing stages for each
 /// packet.
 pub struct Burst {
-    /// Packets of the burst. The batch is in a `Box`, so that all packets can move to an output port by an exchange of
-    /// pointers.
+    /// Packets of the burst. The batch is in a `Box`, so that all packets can move to an output port through an
+    /// exchange of pointers.
     pub packets: Box<Batch>,
     /// Flow key of each packet, filled by the parse stage.
     pub keys: Box<[FlowKey; BURST]>,
@@ -77,7 +77,7 @@ impl Burst {
 
     /// Exchanges the packets at indices `from` and `to` together with their keys, layers and decisions. Stages that
     /// remove packets use this function to move the remaining packets to the front in order, and the packets to remove
-    /// behind them.
+    /// to the end.
     #[inline]
     pub fn swap(&mut self, to: usize, from: usize) {
         if to != from {

@@ -1,4 +1,4 @@
-//! The handle by which control threads use an engine. The handle starts workers, assigns queues to workers,
+//! The handle through which control threads use an engine. The handle starts workers, assigns queues to workers,
 //! publishes snapshots, reads counters, and stops the workers for a hand-over to a successor process.
 //!
 //! `engine/watch.rs` starts and ends captures and traces, `engine/quiesce.rs` stops workers and moves queues, and

@@ -62,8 +62,8 @@ const SPINS: Duration = Duration::from_micros(50);
 /// Maximum time that the slow path tries to lock a bridge's rules. After this time, the slow path continues with other
 /// bridges.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// Maximum time for which a control thread leaves the lock of the rules to the slow path. The time begins when the
-/// control thread finds that the slow path has claimed the lock.
+/// Maximum time for which a control thread waits so that the slow path can take the lock of the rules first. The time
+/// begins when the control thread finds that the slow path has claimed the lock.
 const CLAIM: Duration = Duration::from_millis(100);
 
 /// A bridge with OpenFlow rules, in the form that workers and the slow path share.
@@ -488,9 +488,9 @@ mod tests {
         assert!(tables.try_lock().is_some());
     }
 
-    /// Checks that the slow path does not wait long for rules that a control thread has locked. The
-    /// claim of the slow path stays until the slow path has locked the rules, or until a control
-    /// thread has left the lock to the slow path for the maximum time.
+    /// Checks that the slow path does not wait long for rules that a control thread has locked. The claim of the slow
+    /// path stays until the slow path has locked the rules, or until a control thread has waited for the slow path for
+    /// the maximum time.
     #[test]
     fn the_slow_path_goes_on_without_rules_that_are_held() {
         let tables = FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap()));

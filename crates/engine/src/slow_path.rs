@@ -1,4 +1,4 @@
-//! The slow path. One thread translates upcalls (packets that match no megaflow) by the OpenFlow tables, installs
+//! The slow path. One thread translates upcalls (packets that match no megaflow) with the OpenFlow tables, installs
 //! megaflows in the workers' caches, and keeps the installed megaflows consistent with the tables.
 //!
 //! A round of the slow path first serves the upcalls of the ports in turn and then revalidates some of the
@@ -9,7 +9,7 @@
 //! - If the result depends on more key bits than the megaflow's mask contains, the megaflow is removed.
 //!
 //! A barrier completes when all megaflows of its bridge have been revalidated and every worker has processed the
-//! resulting messages. The bridges take turns in revalidation by the time that they have used.
+//! resulting messages. The bridges take turns in revalidation, according to the time that they have used.
 
 #![allow(
     clippy::disallowed_types,
@@ -103,7 +103,7 @@ pub struct SlowPathView {
     pub limit: AtomicU64,
     /// Number of upcalls that the slow path has processed.
     pub upcalls: AtomicU64,
-    /// Number of times that revalidation translated the flow key of a megaflow again after a change of the tables.
+    /// Number of times that revalidation translated a megaflow's flow key again after a change of the tables.
     pub revalidated: AtomicU64,
     /// Duration of the last revalidation round without pauses, in microseconds.
     pub round_us: AtomicU64,

@@ -41,8 +41,8 @@ pub type Change = Arc<dyn Fn(&mut dyn Queue) + Send + Sync>;
 pub enum Command {
     /// Adds a queue of a port to the queues that the worker polls.
     Add(OwnedQueue),
-    /// Removes all queues of a port from the worker. The worker sends the queues back as soon as
-    /// the kernel has taken all packets from the queues' transmit rings.
+    /// Removes all queues of a port from the worker. The worker returns the queues through the channel as soon as the
+    /// kernel has taken all packets from the queues' transmit rings.
     Remove(PortId, mpsc::Sender<Vec<OwnedQueue>>),
     /// Calls the function for each of the worker's queues of a port. The queues stay with the worker.
     Change(PortId, Change, mpsc::Sender<()>),
@@ -52,33 +52,33 @@ pub enum Command {
     Trace(Option<Producer<Box<Traced>>>),
     /// Sets the ring for punted copies, which the IGMP/MLD snooper reads.
     Punt(PuntRing),
-    /// Gives the worker a flow cache with rings to the slow path. OpenFlow bridges need both.
+    /// Assigns a flow cache with rings to the slow path to the worker. OpenFlow bridges need both.
     Flows(Box<Flows>),
     /// Takes the flow cache with the rings to the slow path from the worker and sends the cache to the channel. Packets
     /// that wait for the slow path are counted as dropped.
     NoFlows(mpsc::Sender<Option<Box<Flows>>>),
-    /// Sends the size and statistics of the worker's flow cache back.
+    /// Returns the size and statistics of the worker's flow cache through the channel.
     FlowsView(mpsc::Sender<FlowsView>),
     /// Configures the exact-match cache. With `Some(n)`, one of `n` packets that miss the cache inserts an
     /// entry. `None` disables the exact-match cache.
     ExactCache(Option<std::num::NonZeroU32>),
-    /// Sends the statistics of the worker's queues back. The worker also counts as dropped the packets that the kernel
-    /// has refused to transmit since the last inspection.
+    /// Returns the statistics of the worker's queues through the channel. The worker also counts as dropped the packets
+    /// that the kernel has refused to transmit since the last inspection.
     Inspect(mpsc::Sender<Vec<QueueView>>),
-    /// Sends two numbers back: the number of free frames in the worker's pool, and the number of frames in
-    /// the worker's queues.
+    /// Returns two numbers through the channel: the number of free frames in the worker's pool, and the number of
+    /// frames in the worker's queues.
     Frames(mpsc::Sender<(usize, usize)>),
     /// Sets the receiver of a queue's progress reports ([`crate::ordering`]). `None` stops the reports.
     Finish(PortId, QueueId, Option<Box<dyn CompletionSink>>),
-    /// Removes all queues of a port from the worker and sends them back, so that another worker continues with them.
-    /// Packets stay in the transmit rings.
+    /// Removes all queues of a port from the worker and returns them through the channel, so that another worker can
+    /// continue with them. Packets stay in the transmit rings.
     Part(PortId, mpsc::Sender<Vec<OwnedQueue>>),
     /// Stops reception. The worker then only processes packets that other workers hand over. When the worker has no
     /// work left, it stores the number of this command in [`Status::quiet`].
     Drain(u64),
     /// Resumes reception after a [`Command::Drain`].
     Resume,
-    /// Ends the worker's loop and sends all queues of the worker back.
+    /// Ends the worker's loop and returns all queues of the worker through the channel.
     Stop(mpsc::Sender<Vec<OwnedQueue>>),
 }
 
@@ -481,7 +481,7 @@ fn answers(
     packets
 }
 
-/// Processes a burst by all stages, including the bursts that result from patch ports.
+/// Processes a burst in all stages, including the bursts that result from patch ports.
 pub(crate) fn forward<R: Recorder>(
     source: &Source<'_>,
     burst: &mut Burst,

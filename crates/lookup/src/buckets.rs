@@ -283,7 +283,7 @@ impl Buckets {
         self.len += 1;
     }
 
-    /// Replaces the number `old` of the entry with this hash by `new`.
+    /// In the entry with this hash and the number `old`, replaces the number with `new`.
     pub fn replace(&mut self, hash: u32, old: u32, new: u32) {
         if let Some(at) = self.place(hash, |number| number == old) {
             self.entries[at].number = new;
@@ -462,8 +462,8 @@ mod tests {
         }
     }
 
-    /// Tests that keys which collide under one table's secrets do not collide under the secrets of another
-    /// table. Therefore an attacker cannot find colliding keys in a process of its own.
+    /// Tests that keys which collide with one table's secrets do not collide with the secrets of another table.
+    /// Therefore an attacker cannot search for colliding keys in its own process.
     #[test]
     fn keys_that_collide_here_do_not_elsewhere() {
         use sync::hash::{Secret, Secrets, fold, short};

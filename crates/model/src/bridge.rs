@@ -286,7 +286,7 @@ pub struct Member {
     pub native_untagged_only: bool,
     /// Whether the member is protected: it exchanges no frames with the other protected members of the bridge.
     pub protected: bool,
-    /// How the bridge detects multicast routers behind the member. `None`: [`MulticastRouter::Auto`], or
+    /// How the bridge detects multicast routers on the member port. `None`: [`MulticastRouter::Auto`], or
     /// [`MulticastRouter::Off`] for a protected member.
     pub multicast_router: Option<MulticastRouter>,
     /// Whether the bridge learns the source MAC addresses of frames that arrive at this member.

@@ -42,7 +42,7 @@ pub struct Filter {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unreadable {
-    /// Drops the packets if a rule of the filter drops or limits packets by header fields.
+    /// Drops the packets if a rule of the filter that matches header fields drops or limits packets.
     #[default]
     Drop,
     /// Passes the packets. A sender can then evade all rules that match header fields.
@@ -214,7 +214,7 @@ impl CookieMode {
     pub const ALL: [CookieMode; 2] = [CookieMode::Auto, CookieMode::Always];
 }
 
-/// Match conditions of a rule. A packet must meet all conditions.
+/// Match conditions of a rule. A packet must fulfil all conditions.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct FilterMatch {
     /// Protocol families. The frame must have one of these families, after up to 16 VLAN tags.
@@ -276,8 +276,8 @@ impl FilterMatch {
         ))
     }
 
-    /// Returns the reason why no packet can meet all conditions. Returns `None` if the conditions do not
-    /// exclude each other.
+    /// Returns the reason why no packet can fulfil all conditions. Returns `None` if the conditions do not exclude each
+    /// other.
     pub fn contradiction(&self) -> Option<&'static str> {
         let of = |family| self.families.is_empty() || self.families.contains(&family);
         let has = |list: &[Prefix], v6| list.is_empty() || list.iter().any(|p| p.address().is_ipv6() == v6);

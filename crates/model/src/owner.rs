@@ -16,7 +16,7 @@ pub enum Owner {
     Api,
     /// The OVSDB database from which the daemon takes configuration.
     Ovsdb,
-    /// The kernel, whose objects the daemon reads by netlink.
+    /// The kernel, whose objects the daemon reads through netlink.
     Netlink,
 }
 

@@ -23,7 +23,7 @@ pub struct Port {
     /// Workers to which the queues of the port are assigned in turn. Empty: all workers.
     #[serde(serialize_with = "text::ids::serialize")]
     pub workers: Vec<WorkerId>,
-    /// Whether received packets are distributed over all workers by a symmetric hash (software RSS).
+    /// Whether received packets are distributed over all workers according to a symmetric hash (software RSS).
     pub software_rss: bool,
     /// Whether the port is administratively up (`admin = "up"`). A port that is down carries no packets.
     #[serde(serialize_with = "up_or_down")]

@@ -45,7 +45,7 @@ pub struct RouterSettings {
     /// Punt limits of individual packet classes, which replace `punts` for these classes.
     #[serde(skip_serializing_if = "PuntLimits::is_empty")]
     pub punt_limits: PuntLimits,
-    /// Address and TCP port in the namespace on which the daemon accepts connections of FRR's zebra by FPM (forwarding
+    /// Address and TCP port in the namespace on which the daemon accepts FPM connections of FRR's zebra (forwarding
     /// plane manager protocol). `None`: the router learns all routes from the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fpm: Option<SocketAddr>,

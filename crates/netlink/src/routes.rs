@@ -256,7 +256,7 @@ impl<A: Ord + Copy> Routes<A> {
         keys
     }
 
-    /// Replaces the routes with a key by the routes with this key in `other`.
+    /// Replaces the routes of one key with the routes that `other` has for this key.
     pub(crate) fn copy(
         &mut self,
         key: RouteKey<A>,

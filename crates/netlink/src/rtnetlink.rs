@@ -184,7 +184,7 @@ pub(crate) mod rule {
     pub(crate) const FR_ACT_PROHIBIT: u8 = 8;
 
     pub(crate) const FIB_RULE_PERMANENT: u32 = 1;
-    /// Flag of a rule that selects the packets that do not meet its conditions.
+    /// Flag of a rule that selects the packets that do not fulfil its conditions.
     pub(crate) const FIB_RULE_INVERT: u32 = 2;
 
     pub(crate) const FRA_DST: u16 = 1;

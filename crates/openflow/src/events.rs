@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use switch::flow::{Event, Origin};
 use tokio::sync::mpsc;
 
-/// Maximum memory in octets of the queued events of all bridges in the process. An event is queued
-/// until every session has processed the event. The events of one bridge use at most as much memory
-/// as they leave free for others, so that slow sessions of one bridge do not silence the others.
+/// Maximum memory in octets of the queued events of all bridges in the process. An event is queued until every session
+/// has processed the event. The events of one bridge may use at most half of the memory that the other bridges leave
+/// free, so that slow sessions of one bridge do not prevent the events of other bridges.
 const PROCESS_OCTETS: usize = 256 << 20;
 /// Maximum memory in octets of one queued part of a request's events. Events of a request that use
 /// more memory are queued in several parts.
@@ -387,8 +387,8 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| from.events.try_recv().ok()).count(), 4);
     }
 
-    /// Checks that the events of one request arrive in parts, completely and in order. Events without a request
-    /// also arrive completely and in order, and many of them use one slot of the queue.
+    /// Checks that the events of one request arrive in several parts, completely and in order. Events without a request
+    /// also arrive completely and in order, and many such events use only one slot of the queue.
     #[test]
     fn many_changes_go_in_parts() {
         const MANY: usize = 2000;

@@ -1,4 +1,4 @@
-//! Benchmarks of reading a received frame: flow key, L2 key, hash and checksums.
+//! Benchmarks of parsing a received frame: flow key, L2 key, hash and checksums.
 //!
 //! `cargo bench -p packet`. Every group iterates over 8,192 distinct frames in slots of 128 bytes, 1 MiB in
 //! all. The frames exceed the L1 cache, so that reading them is part of the result. Time per frame is 1 /

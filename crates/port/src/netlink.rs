@@ -27,7 +27,7 @@ pub const NLM_F_REPLACE: u16 = 0x100;
 pub const NLM_F_EXCL: u16 = 0x200;
 /// Request flag `NLM_F_CREATE`, which creates an object that does not exist.
 pub const NLM_F_CREATE: u16 = 0x400;
-/// Request flag `NLM_F_APPEND`, which adds an object behind the existing objects.
+/// Request flag `NLM_F_APPEND`, which adds an object after the existing objects.
 pub const NLM_F_APPEND: u16 = 0x800;
 const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
@@ -141,7 +141,7 @@ pub struct MessageRef<'a> {
     pub flags: u16,
     /// Sequence number of the request that the message answers, or 0 for a notification.
     pub sequence: u32,
-    /// Payload of the message, behind the message header.
+    /// Payload of the message, after the message header.
     pub payload: &'a [u8],
 }
 

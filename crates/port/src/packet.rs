@@ -5,8 +5,8 @@
 //! owns a chain of frames. The type does not implement `Drop`. The worker must return each packet to a
 //! [`crate::FramePool`] or to a port's ring, and tests check that no frame is lost.
 //!
-//! The handle has a size of 16 bytes (two machine words), because handles are often copied. Few packets still
-//! need offload work. The details of this work are stored beside the packet's first frame in [`FrameMemory`].
+//! The handle has a size of 16 bytes (two machine words), because handles are often copied. Few packets still need
+//! offload work. The details of this work are stored next to the packet's first frame in [`FrameMemory`].
 #![allow(unsafe_code, reason = "turns ownership of a frame into slices; see the SAFETY comments")]
 
 use std::sync::atomic::Ordering;

@@ -51,7 +51,7 @@ const NO_DEVICE: u32 = 0;
 /// A next hop of a route: kernel device, gateway and weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NextHop {
-    /// Index of the kernel device by which packets are sent.
+    /// Index of the kernel device through which packets are sent.
     pub interface: u32,
     /// IP address of the gateway. The gateway may belong to another address family than the route. The value is `None`
     /// if the destinations of the route are on the link itself.
@@ -66,8 +66,8 @@ pub struct NextHop {
 pub enum Acquaintance {
     /// According to the kernel's neighbour table, the source IP address belongs to the source MAC address.
     Known,
-    /// The kernel is resolving the source IP address by ARP or neighbour discovery. Packets to this address wait in the
-    /// kernel.
+    /// The kernel is resolving the source IP address with ARP or neighbour discovery. Packets to this address wait in
+    /// the kernel.
     Asked,
     /// The source IP address belongs to another MAC address, or the neighbour table does not
     /// contain the address.
@@ -122,8 +122,8 @@ impl Adjacency {
         self.place as u16
     }
 
-    /// Returns the interface by which packets to the neighbour are sent. Returns `None` unless the adjacency
-    /// is a single resolved neighbour on an interface of the router.
+    /// Returns the interface through which packets to the neighbour are sent. Returns `None` unless the adjacency is a
+    /// single resolved neighbour on an interface of the router.
     #[inline(always)]
     #[must_use]
     pub fn leaves_by(self) -> Option<u16> {
@@ -296,7 +296,7 @@ struct Used {
 /// The state of an adjacency, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdjacencyUse {
-    /// Index of the kernel device by which packets to the neighbour are sent.
+    /// Index of the kernel device through which packets to the neighbour are sent.
     pub device: u32,
     /// IP address of the neighbour. The value is `None` for the on-link destinations of a device.
     pub address: Option<IpAddr>,

@@ -76,7 +76,7 @@ pub enum Decision {
     },
     /// Punts the packet to the kernel.
     Punt(Punt),
-    /// Drops the packet and reports it to the sender by an ICMP error. The error is sent by this router
+    /// Drops the packet and reports the drop to the sender with an ICMP error. The error is sent by this router
     /// ([`Router::error`]) or by the kernel.
     Refuse(Refusal),
     /// Drops the packet.

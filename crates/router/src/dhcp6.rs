@@ -246,8 +246,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every message is either refused or carried completely in its Relay-forward message, and a
-        /// Relay-reply message yields a part of itself.
+        /// Every message is either refused or contained completely in its Relay-forward message. The message that is
+        /// extracted from a Relay-reply message is a part of the Relay-reply message.
         #[test]
         fn any_octets_are_refused_or_relayed(
             mut message in proptest::collection::vec(any::<u8>(), 0..300),

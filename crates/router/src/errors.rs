@@ -39,9 +39,9 @@ pub struct IcmpError {
     quoted: usize,
     /// Source IP address of the ICMP error message.
     pub source: IpAddr,
-    /// Number of the adjacency by which the error message is sent, as in [`Decision::Forward`].
+    /// Number of the adjacency through which the error message is sent, as in [`Decision::Forward`].
     pub adjacency: u32,
-    /// Number of the interface by which the error message is sent.
+    /// Number of the interface through which the error message is sent.
     pub interface: u16,
 }
 
@@ -142,8 +142,8 @@ impl Router {
         Ok(error)
     }
 
-    /// Returns the adjacency and the interface by which the error message is sent to `sender`. Returns `None` if the
-    /// route does not lead to one resolved neighbour.
+    /// Returns the adjacency and the interface through which the error message is sent to `sender`. Returns `None` if
+    /// the route does not lead to one resolved neighbour.
     fn way_to(
         &self,
         sender: IpAddr,

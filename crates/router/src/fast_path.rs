@@ -55,7 +55,7 @@ static HOSTS: [bool; 256] = {
     hosts
 };
 
-/// Returns the destination of a plain IPv6 packet, and `None` for other packets. A plain IPv6 packet meets all
+/// Returns the destination of a plain IPv6 packet, and `None` for other packets. A plain IPv6 packet fulfils all
 /// conditions of [`four`] that also exist for IPv6. In addition, the packet has no hop-by-hop header, and both
 /// addresses are global unicast addresses (2000::/3).
 #[inline(always)]

@@ -43,7 +43,7 @@ pub enum FibError {
         prefix: String,
         /// Number of the routing table that the route belongs to.
         table: u32,
-        /// Maximum number of routing tables besides the main and the local table.
+        /// Maximum number of routing tables in addition to the main and the local table.
         limit: usize,
     },
     /// The table has reached its maximum number of paths.

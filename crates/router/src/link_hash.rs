@@ -71,7 +71,7 @@ impl std::fmt::Debug for LinkHash {
 mod tests {
     use super::*;
 
-    /// Addresses that differ in few bits, among the highest or the lowest bits, are spread like random
+    /// Addresses that differ only in a few of the highest or lowest bits are distributed over the slots like random
     /// addresses.
     #[test]
     fn addresses_that_differ_little_spread() {

@@ -131,7 +131,7 @@ impl Lookup {
         }
     }
 
-    /// Returns a policy rule that gives the selected packets a fixed result (`verdict`), without a route look-up.
+    /// Returns a policy rule that assigns a fixed result (`verdict`) to the selected packets, without a route look-up.
     #[must_use]
     pub fn say(selector: Selector, verdict: Verdict) -> Lookup {
         Lookup {

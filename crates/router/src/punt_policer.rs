@@ -260,7 +260,7 @@ impl PuntPolicer {
         self.peers[Self::set(hash)].iter().any(|place| place.load(Ordering::Relaxed) == hash)
     }
 
-    /// Applies the rate limits to a packet that is to be punted or answered by an ICMP error, and counts the packet.
+    /// Applies the rate limits to a packet that is to be punted or answered with an ICMP error, and counts the packet.
     /// Returns false if a limit is exceeded. A packet of a known sender is counted in the class for such senders.
     /// `adjacencies` are the router's neighbours. `worker` must be the number of the calling worker.
     pub fn admits_from(
@@ -459,7 +459,7 @@ mod tests {
         )
     }
 
-    /// A policer, and the neighbours of the router that are known or under resolution.
+    /// A policer, and the router's neighbours that are known or that the kernel is resolving.
     struct PolicedRouter {
         policer: PuntPolicer,
         adjacencies: Adjacencies,
@@ -525,8 +525,8 @@ mod tests {
         assert!(late.count() < 20);
     }
 
-    /// Forged OSPF and BFD packets with a BGP peer's address take no tokens from the peer's session, on any
-    /// interface, nor from the hellos of the true neighbour.
+    /// Forged OSPF and BFD packets with a BGP peer's address, on any interface, take no tokens from the peer's session
+    /// or from the hellos of the true neighbour.
     #[test]
     fn forged_hellos_of_a_peer_take_nothing_from_its_session() {
         let router = PolicedRouter::new(100);
@@ -600,8 +600,8 @@ mod tests {
         Origin::of(interface, &frame, frame.len())
     }
 
-    /// ARP, neighbour discovery and DHCP packets of known neighbours are admitted while forged stations flood
-    /// their interface. Answers of an address under resolution are admitted unless other stations claim the
+    /// ARP, neighbour discovery and DHCP packets of known neighbours are admitted while forged stations flood their
+    /// interface. Replies from an address that the kernel is resolving are admitted unless other stations claim the
     /// address.
     #[test]
     fn known_neighbours_live_in_a_flood_of_stations() {
@@ -654,8 +654,8 @@ mod tests {
         assert_eq!(router.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), late), PuntClass::Arp);
     }
 
-    /// Stations that claim an address under resolution leave the reserve to known neighbours, however many
-    /// stations there are.
+    /// Any number of stations that claim an address which the kernel is resolving cannot use the reserve for known
+    /// neighbours.
     #[test]
     fn claims_to_be_who_is_asked_for_leave_the_known_theirs() {
         let mut router = PolicedRouter::new(100);

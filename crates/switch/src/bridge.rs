@@ -220,8 +220,8 @@ impl Bridge {
         taken
     }
 
-    /// Replaces the static entries of the previous configuration (`before`) in the MAC table by the
-    /// static entries of this configuration.
+    /// Replaces the static entries of the previous configuration (`before`) in the MAC table with the static entries of
+    /// this configuration.
     fn apply_statics(&self, before: &BTreeMap<u64, Station>) {
         for (&key, &station) in &self.view.statics {
             if before.get(&key) != Some(&station) {

@@ -168,7 +168,7 @@ pub struct StaticMac {
     pub vid: VlanId,
     /// Unicast address. Entries with group addresses are ignored.
     pub mac: MacAddr,
-    /// Port that leads to the address. `None` means that frames to and from the address are dropped.
+    /// Port on which the address can be reached. `None` means that frames to and from the address are dropped.
     pub port: Option<PortId>,
 }
 

@@ -1,4 +1,4 @@
-//! CPU-specific operations behind safe functions: prefetch, time-stamp counter, CRC32C, pinning of threads.
+//! CPU-specific operations with safe interfaces: prefetch, time-stamp counter, CRC32C, pinning of threads.
 //!
 //! Under miri and on architectures that lack the instructions, the functions use portable implementations.
 #![allow(unsafe_code, reason = "CPU intrinsics that the compiler cannot check")]

@@ -78,7 +78,7 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
         self.publish_arc(Arc::new(value));
     }
 
-    /// Replaces the value by `value`, to which the caller may hold further references. See [`Snapshot::publish`].
+    /// Replaces the value with `value`, to which the caller may hold further references. See [`Snapshot::publish`].
     pub fn publish_arc(&self, value: Arc<T>) {
         let guard = self.writer.lock();
         let old = self.replace(value);
@@ -86,8 +86,8 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
         self.domain.retire(Box::new(old));
     }
 
-    /// Replaces the value by the value that `make` creates from the current value. No other thread can publish a value
-    /// between the read and the replacement.
+    /// Replaces the value with the value that `make` creates from the current value. No other thread can publish a
+    /// value between the read and the replacement.
     pub fn update(&self, make: impl FnOnce(&T) -> T) {
         let guard = self.writer.lock();
         let value = Arc::new(make(&self.load_locked()));

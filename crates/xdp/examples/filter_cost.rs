@@ -1,8 +1,8 @@
-//! Measures the nanoseconds that the filter adds to a frame, with another source in every frame. Run it as
-//! root: `cargo run --release -p xdp --example filter_cost`. Each line is the fastest of 25 short runs,
-//! because other load on the core only makes runs slower, less the cost of making the frame. The filter is
-//! measured in the hook, and in a worker for ports without a hook. The block list is compared with the
-//! kernel's longest-prefix map.
+//! Measures the nanoseconds that the filter adds to a frame, with another source in every frame. Run it as root: `cargo
+//! run --release -p xdp --example filter_cost`. Each line is the time of the fastest of 25 short runs, minus the time
+//! to build the frame. The fastest run is used because other load on the core only makes runs slower. The filter is
+//! measured in the hook, and in a worker for ports without a hook. The block list is compared with the kernel's
+//! longest-prefix map.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ fn show(what: &str, base: u32, bench: &FilterBench) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the fastest of several runs of a worker's filter, or of no filter, over the frames of the hook's
-/// runs.
+/// Returns the time of the fastest of several runs of a worker's filter, or of no filter, for the frames that the
+/// hook's runs use.
 fn in_worker(filter: Option<&WorkerFilter>, first: u32, count: u32) -> u128 {
     let mut frame = [0; 60];
     frame[12..14].copy_from_slice(&[8, 0]);

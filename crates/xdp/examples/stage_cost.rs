@@ -1,7 +1,7 @@
-//! Measures the nanoseconds that each stage of a port's program adds to a frame, in test runs. Each result is
-//! the least of many short runs, because other load on the core only makes runs slower, less the cost of the
-//! program without a stage. Run it as root, in a network namespace of its own: `cargo build --release -p xdp
-//! --example stage_cost && unshare --net taskset -c 1 target/release/examples/stage_cost`
+//! Measures the nanoseconds per frame that each stage of a port's program takes, with `BPF_PROG_TEST_RUN`. Each result
+//! is the time of the fastest of many short runs, minus the time of the program without a stage. The fastest run is
+//! used because other load on the core only makes runs slower. Run it as root, in a network namespace of its own:
+//! `cargo build --release -p xdp --example stage_cost && unshare --net taskset -c 1 target/release/examples/stage_cost`
 
 use std::process::Command;
 
@@ -30,7 +30,7 @@ const RUNS: usize = 50;
 const OUTPUT: u16 = 2;
 const VLAN: u16 = 10;
 
-/// Setup of the devices. Frames arrive at `d` and leave by `o`.
+/// Setup of the devices. Frames arrive on `d` and leave through `o`.
 const SET_UP: &str = "
     ip link add g type veth peer name d; ip link add o type veth peer name s
     for x in g d o s; do echo 1 > /proc/sys/net/ipv6/conf/$x/disable_ipv6; ip link set dev $x up; done
@@ -109,7 +109,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Returns a router's tables that have the frame's destination behind the output, and `beside` other routes.
+/// Returns a router's tables with a route for the frame's destination through the output device, and `beside` other
+/// routes.
 fn answers(output: u32, beside: u32) -> Result<Answers, Box<dyn std::error::Error>> {
     let sizes = AnswerSizes { words4: 1 << 21, words6: 1 << 18, paths: 17, groups: 1, neighbours: 17 };
     let answers = Answers::new(&sizes)?;
@@ -239,7 +240,8 @@ fn flow(
     Ok(FlowStage::new(&own, port, &table, devices, Some((&MEMBER, stations)))?)
 }
 
-/// Returns the frame's stations: one behind the device, the other behind the output.
+/// Returns the station table with the frame's two stations: one on the receiving device, and the other on the output
+/// device.
 fn bridge(output: u32) -> Result<(StationTable, BridgeDevices), Error> {
     let (table, devices) = (StationTable::new(1024, 1)?, BridgeDevices::new()?);
     devices.set(OUTPUT, output)?;

@@ -1,6 +1,6 @@
-//! Attaches an XDP program to a device by a BPF link. Native mode is tried before generic mode, and every
-//! refusal is recorded with the driver's error message. The device is looked up in the network namespace of
-//! the calling thread. The thread may leave the namespace afterwards.
+//! Attaches an XDP program to a device with a BPF link. Native mode is tried before generic mode, and every refusal is
+//! recorded with the driver's error message. The device is looked up in the network namespace of the calling thread.
+//! The thread may leave the namespace afterwards.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

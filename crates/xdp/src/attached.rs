@@ -157,8 +157,8 @@ impl Attached {
         ProgramInfo::read(self.program()?.as_fd())
     }
 
-    /// Opens the port's own program: the program of the BPF link, or, behind a custom program, the program in the
-    /// custom program's tail call array.
+    /// Opens the port's own program: the program of the BPF link or, if the link runs a custom program, the program in
+    /// the custom program's tail call array.
     fn program(&self) -> Result<OwnedFd, Error> {
         let on_link = || {
             sys::program_by_id(link_info(self.link.as_fd())?.program)
@@ -181,8 +181,7 @@ impl Attached {
         self.is_placeholder
     }
 
-    /// Replaces a placeholder program by the port's own program. Does nothing if the port's own program runs
-    /// already.
+    /// Replaces a placeholder program with the port's own program. Does nothing if the port's own program runs already.
     ///
     /// # Errors
     /// Returns [`Error::Load`] or [`Error::Swap`]. The placeholder stays in place on failure.
@@ -360,7 +359,7 @@ impl Attached {
     }
 
     /// Returns two flags of the port's flow steering: whether it looks up exact flows, and whether it selects targets
-    /// by a hash of the flow. Returns `None` if the port has no flow steering.
+    /// with a hash of the flow. Returns `None` if the port has no flow steering.
     #[must_use]
     pub fn steers(&self) -> Option<(bool, bool)> {
         let [_, flows, table, _] = self.stages.steer.as_ref()?.conf;
@@ -383,8 +382,8 @@ impl Attached {
         self.stages.filter.as_ref().map(|maps| maps.id()).transpose()
     }
 
-    /// Replaces the port's program atomically by `loaded`. Each frame is processed by either the old program
-    /// or the new one. Sockets, counters and pins are kept.
+    /// Replaces the port's program atomically with `loaded`. Each frame is processed by either the old program or the
+    /// new one. Sockets, counters and pins are kept.
     ///
     /// # Errors
     /// Returns [`Error::MapsDiffer`] unless `loaded` came from [`Attached::prepare`]. Also returns

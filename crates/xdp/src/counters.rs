@@ -41,8 +41,8 @@ pub enum Counter {
     /// The bridge stage dropped the frame, because the output device for its destination MAC address no longer exists
     /// or the frame buffer had no space for a VLAN tag.
     BridgeLost,
-    /// The bridge stage dropped the frame, because its receive queue was overflowing. The frame was to go to the worker
-    /// only to stay after earlier frames of its flow.
+    /// The bridge stage dropped the frame, because its receive queue was overflowing. The frame would have gone to the
+    /// worker only so that the frame does not overtake earlier frames of its flow.
     BridgeHeld,
     /// The kernel routing stage forwarded the frame according to the kernel's routes.
     FibForwarded,
@@ -68,8 +68,8 @@ pub enum Counter {
     FibUnreachable,
     /// The kernel routing stage passed the frame to the kernel, because the frame's route is a prohibit route.
     FibProhibit,
-    /// The kernel routing stage passed the frame to the kernel, because it has no route, or its route leads
-    /// to this host or to a broadcast address.
+    /// The kernel routing stage passed the frame to the kernel, because the frame has no route, or the frame's route
+    /// leads to this host or to a broadcast address.
     FibNoRoute,
     /// The kernel routing stage passed the frame to the kernel, because forwarding is disabled on the
     /// receiving device.
@@ -123,7 +123,7 @@ pub enum Counter {
     /// The stage of cached OpenFlow flows dropped the frame, because the actions of the matching flow
     /// drop it.
     FlowDropped,
-    /// The virtual router stage dropped the frame, because it failed the reverse path check: the route to its
+    /// The virtual router stage dropped the frame, because the frame failed the reverse path check: the route to its
     /// source leads to another interface or does not exist.
     RouteReversePath,
     /// The virtual router stage dropped the frame, because it is control traffic that exceeds a rate limit of

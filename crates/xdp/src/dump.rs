@@ -67,7 +67,7 @@ pub struct Dumped {
     pub at_ns: u64,
     /// Index of the receiving device in the device's network namespace.
     pub ifindex: u32,
-    /// Receive queue by which the frame arrived.
+    /// Receive queue on which the frame arrived.
     pub queue: u32,
     /// Verdict of the program on the frame.
     pub verdict: Verdict,

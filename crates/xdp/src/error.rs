@@ -273,7 +273,7 @@ pub enum Error {
     NotOurs {
         /// Name of the pin or descriptor that is not a port program.
         object: String,
-        /// Description of the object that was found at the pin or behind the descriptor.
+        /// Description of the object to which the pin or the descriptor refers.
         found: String,
     },
     /// A custom program is attached to the device, but the port's program that it calls no longer exists.

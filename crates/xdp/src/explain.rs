@@ -1,6 +1,6 @@
-//! Explains how a port's XDP program processes a frame, by a test run. The test run uses a second instance of the
-//! program and copies of all maps to which the program writes. It does not change the port's counters, tables, frame
-//! sequence numbers or rate limits, and no frame is transmitted.
+//! Explains how a port's XDP program processes a frame, with a test run (`BPF_PROG_TEST_RUN`). The test run uses a
+//! second instance of the program and copies of all maps to which the program writes. It does not change the port's
+//! counters, tables, frame sequence numbers or rate limits, and no frame is transmitted.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::stages::Stages;
 use crate::steer::SteerTo;
 use crate::{Attached, Constants, Counter, Error, Loaded, Verdict};
 
-/// Result of a test run of a port's XDP program: what the program does with a frame.
+/// Result of a test run (`BPF_PROG_TEST_RUN`) of a port's XDP program: how the program processes a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookSays {
     /// Packet counter that the program incremented for the frame, which shows its outcome.

@@ -8,8 +8,8 @@ use crate::program::Maps;
 use crate::user::UserProgram;
 use crate::{Error, PinPath};
 
-/// State of an attached port program that is handed over to a successor process. The descriptors are passed
-/// by `SCM_RIGHTS`.
+/// State of an attached port program that is handed over to a successor process. The descriptors are passed with
+/// `SCM_RIGHTS`.
 #[derive(Debug)]
 pub struct HandOver {
     /// File descriptors of the program's link and maps.

@@ -200,7 +200,7 @@ impl PortProgram {
     }
 
     /// Creates the maps of a port, and returns them with a placeholder program from `placeholders`. After the result is
-    /// attached, [`crate::Attached::complete`] or the first change of a stage replaces the placeholder by the port's
+    /// attached, [`crate::Attached::complete`] or the first change of a stage replaces the placeholder with the port's
     /// own program.
     ///
     /// # Errors

@@ -80,7 +80,7 @@ const OWN6: &str = "route_own6";
 const OWN_BITS: &str = "route_own_bits";
 /// Number of 64-bit words for each address family in the bit array of own addresses: `struct route_own_bits`.
 pub(crate) const OWN_WORDS: usize = 1024;
-/// Multipliers of the hash by which an own address selects its bit in the bit array: `ROUTE_MIX` and `ROUTE_MIX_LOW`.
+/// Multipliers of the hash with which an own address selects its bit in the bit array: `ROUTE_MIX` and `ROUTE_MIX_LOW`.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const MIX_LOW: u64 = 0xd6e8_feb8_6659_fd93;
 /// Map value of each own address. Programs only look up whether an address is in the map, and do not read the value.
@@ -242,8 +242,8 @@ impl Own {
         Ok(true)
     }
 
-    /// Replaces the router's own addresses by `wanted`. An address that is in the old and in the new set stays present
-    /// throughout. New addresses are added before old ones are removed, unless the table has no space for both.
+    /// Replaces the router's own addresses with `wanted`. An address that is in the old and in the new set stays
+    /// present throughout. New addresses are added before old ones are removed, unless the table has no space for both.
     ///
     /// # Errors
     /// Returns [`Error::OwnFull`] if the table has no space, or [`Error::Own`] if a map operation fails.
@@ -565,8 +565,8 @@ impl RouteMaps {
         [(OWN4, v4.as_fd()), (OWN6, v6.as_fd()), (OWN_BITS, bits.as_fd())]
     }
 
-    /// Returns the maps of the routes by which the stage forwards packets. Returns `None` if the stage does not forward
-    /// packets.
+    /// Returns the maps of the routes according to which the stage forwards packets. Returns `None` if the stage does
+    /// not forward packets.
     pub fn answers(&self) -> Option<&AnswerMaps> {
         self.answers.as_deref()
     }

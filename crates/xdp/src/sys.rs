@@ -503,7 +503,7 @@ pub(crate) fn features(ifindex: u32) -> io::Result<DeviceFeatures> {
     Ok(DeviceFeatures { bits: options.feature_flags, zero_copy_segments: options.xdp_zc_max_segs })
 }
 
-/// Attaches a program to a device by netlink. On failure, netlink returns the driver's error message, which the
+/// Attaches a program to a device through netlink. On failure, netlink returns the driver's error message, which the
 /// creation of a BPF link does not (see `attach.rs`).
 pub(crate) fn netlink_attach(ifindex: u32, program: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
     let target = ifindex_arg(ifindex)?;

@@ -1,4 +1,4 @@
-//! Results of test runs of XDP programs.
+//! Results of test runs of XDP programs (`BPF_PROG_TEST_RUN`).
 
 use crate::verdict::Verdict;
 

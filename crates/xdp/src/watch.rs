@@ -29,7 +29,7 @@ pub enum LossEvent {
     Redirect,
     /// The driver of the target device did not accept a redirected frame.
     Device,
-    /// The device did not accept a frame that the program sent back by the receiving device (verdict `XDP_TX`).
+    /// The device did not accept a frame that the program sent back through the receiving device (verdict `XDP_TX`).
     Transmit,
     /// The queue to the CPU to which the frame was redirected was full.
     Cpu,

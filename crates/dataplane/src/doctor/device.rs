@@ -554,7 +554,7 @@ mod tests {
         assert!(addresses.of(1).is_empty());
     }
 
-    /// The devices of a namespace are listed once, and not again for each port.
+    /// The diagnostics list the devices of a namespace once, and not again for each port.
     #[test]
     fn devices_that_take_no_frames_are_listed_once_for_all_ports_of_a_namespace() {
         testbed::require!("ip", "ethtool");

@@ -225,7 +225,7 @@ mod tests {
         model::load(&text, "t").unwrap()
     }
 
-    /// Defines the prepared filters.
+    /// Adds the prepared filters to the running filters.
     fn defined(filters: &mut Filters, prepared: Vec<(FilterName, Definition)>) {
         for (name, definition) in prepared {
             filters.define(&name, definition, None, &mut Ports::default()).unwrap();
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(names(&filters.prepare(&both, &files, &Tables::default()).unwrap()), [("second", true)]);
     }
 
-    /// The tables are not built while the data plane is locked, because building them takes long.
+    /// The lookup tables of a filter are not built while the data plane is locked, because building them takes long.
     #[test]
     fn tables_that_were_compiled_before_the_lock_are_used() {
         let (mut filters, files) = (Filters::default(), BlocklistFiles::default());
@@ -345,8 +345,8 @@ mod tests {
         assert_eq!(problems[0].to_string(), error.to_string());
     }
 
-    /// The remaining rules are compiled without the lock. Rules that were changed in the meantime
-    /// are kept.
+    /// When rules expire, the remaining rules are compiled without the lock. If the rules were changed in the meantime,
+    /// the changed rules are kept.
     #[test]
     fn expired_rules_are_removed_unless_the_filter_has_changed_meanwhile() {
         let text = "[port.p]\nkind='tap'\nfilter='f'\n[[filter.f.rule]]\nname='stays'\naction='drop'\n\
@@ -382,7 +382,8 @@ mod tests {
         assert!(filters.remaining().is_empty());
     }
 
-    /// Mistakes that the configuration's own checks do not find are refused before a port names the filter.
+    /// Mistakes in a filter that the checks of the configuration do not find are refused even if no port names the
+    /// filter.
     #[test]
     fn mistakes_in_a_filter_that_no_port_names_are_refused() {
         let places: Vec<String> =

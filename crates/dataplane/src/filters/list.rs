@@ -122,9 +122,9 @@ impl Filters {
         source.build(prefixes).map_err(|error| failed(&source.name, &error))
     }
 
-    /// Replaces the block list of a filter by a list that was read and built from `source` while the data plane was
-    /// not locked. If prefixes were blocked or unblocked in the meantime and `is_last` is false, does not replace
-    /// the list, but returns [`Reloaded::Behind`].
+    /// Replaces the block list of a filter with a list that was read and built from `source` while the data plane was
+    /// not locked. If prefixes were blocked or unblocked in the meantime and `is_last` is false, does not replace the
+    /// list, but returns [`Reloaded::Behind`].
     ///
     /// # Errors
     /// Returns an error if there is no such filter, or if the kernel refuses the list. The block list is then
@@ -406,7 +406,8 @@ mod tests {
         assert!(BlocklistFiles::read(&config, &model::Config::default()).is_err());
     }
 
-    /// The filter in this test has no table that could be full, because no port uses the filter.
+    /// The number of blocked prefixes is limited even if no port uses the filter, so that no lookup table exists that
+    /// could be full.
     #[test]
     fn no_more_prefixes_are_blocked_at_run_time_than_the_limit() {
         let text = "[[filter.edge.rule]]\nname='a'\naction='drop'\nlisted=true\n";
@@ -531,7 +532,8 @@ mod tests {
         std::fs::remove_file(path).unwrap();
     }
 
-    /// A prefix that was blocked before the file contained it is the file's from then on.
+    /// If an operator has blocked a prefix for a limited time and the file then contains the prefix, the prefix stays
+    /// blocked without an end time.
     #[test]
     fn a_prefix_of_the_file_gets_no_end_time() {
         if !testbed::privileged() {
@@ -583,8 +585,8 @@ mod tests {
         std::fs::remove_file(path).unwrap();
     }
 
-    /// A failed change restores the former list without building it again. The caller drops the list that the change
-    /// has built.
+    /// If a change fails, the former list is restored without being built again. The caller drops the list that was
+    /// built for the change.
     #[test]
     fn a_change_that_fails_puts_the_same_list_back() {
         if !testbed::privileged() {

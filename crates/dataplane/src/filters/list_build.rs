@@ -138,7 +138,7 @@ impl BuiltList {
         self.blocks = Arc::clone(blocks);
     }
 
-    /// Replaces the contents of a list by this list. Returns the old contents.
+    /// Replaces the contents of a list with this list. Returns the old contents.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the exchange.

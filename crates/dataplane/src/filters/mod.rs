@@ -560,7 +560,7 @@ impl Filtering {
         Ok(())
     }
 
-    /// Replaces the rules by the `remaining` rules, those that had not expired at the time `at`. Does nothing if the
+    /// Replaces the rules with the `remaining` rules, those that had not expired at the time `at`. Does nothing if the
     /// rules have changed since `remaining` was computed. A later call then gets the current remaining rules. Rules
     /// that have expired since `at` are removed by a later call, too. Returns the former tables.
     fn expire_rules(

@@ -1,4 +1,4 @@
-//! Ingress stage by which a worker applies a filter to received packets.
+//! Ingress stage with which a worker applies a filter to received packets.
 
 use engine::{Arrivals, IngressStage, Verdicts};
 use packet::DropReason;
@@ -81,7 +81,7 @@ mod tests {
         Rule { name: name.to_owned(), priority: 0, matches, action, dry_run: false, expires: None }
     }
 
-    /// Returns the number of frames that have arrived at the far end of a ring queue.
+    /// Returns the number of frames that have arrived at the other end of a ring queue.
     fn arrived(far: &mut RingQueue, pool: &mut FramePool) -> usize {
         let (mut batch, mut count) = (Batch::new(), 0);
         while far.receive(pool, &mut batch) > 0 {

@@ -129,8 +129,8 @@ mod tests {
         (1..3).map(|number| (number, port(number, live))).collect()
     }
 
-    /// Returns the port unchanged. Tests use this function in place of the function that adds the
-    /// settings of controllers.
+    /// Returns the port unchanged. Tests use this function instead of the function that adds the settings of
+    /// controllers.
     fn same(port: FlowPort) -> FlowPort {
         port
     }
@@ -139,8 +139,8 @@ mod tests {
         Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())))
     }
 
-    /// The caller holds the lock of the data plane's state. In this test, a long change by a controller keeps
-    /// the tables locked while links of the bridge go down and up.
+    /// A link change does not wait for locked flow tables, because the caller holds the lock of the data plane's state.
+    /// In this test, a long change by a controller keeps the tables locked while links of the bridge go down and up.
     #[test]
     fn a_changed_link_does_not_wait_for_tables_that_a_controller_keeps_locked() {
         let tables = tables();

@@ -1,4 +1,4 @@
-//! OpenFlow datapath of a bridge: the interface by which controllers access the bridge.
+//! OpenFlow datapath of a bridge: the interface through which controllers access the bridge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -583,8 +583,8 @@ mod tests {
 
     use super::*;
 
-    /// `port_mod` locks the tables and then the port configuration. If the hand-over locked the port configuration
-    /// while it waits for the tables, both would wait for ever.
+    /// A hand-over does not hold the lock of the port configuration while it waits for the tables. `port_mod` locks the
+    /// tables first and then the port configuration, so both would otherwise wait for ever.
     #[test]
     fn a_hand_over_does_not_hold_port_settings_while_it_waits_for_the_tables() {
         let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));

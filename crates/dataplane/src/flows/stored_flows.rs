@@ -439,8 +439,8 @@ mod tests {
         assert_eq!(seen(&moment(2, 500, 900)), [(2, 20, 10, 60), (1, 20, 10, 0)]);
     }
 
-    /// Files of two earlier releases are read: one without tunnel options, and one also without table
-    /// settings.
+    /// Files of two earlier releases can be read: files without tunnel options, and files without tunnel options and
+    /// table settings.
     #[test]
     fn an_older_file_is_read() {
         let numbers = BTreeMap::from([("eth1".to_owned(), 7)]);
@@ -515,7 +515,7 @@ mod tests {
         }
     }
 
-    /// Arbitrary octets in a rule file are decoded or refused without a panic, also behind a correct header.
+    /// Arbitrary octets in a rule file are decoded or refused without a panic, even if they follow a correct header.
     /// The test adds decoded flow entries to a bridge. The entries stay equal when they are converted into hand-over
     /// state.
     #[test]

@@ -101,7 +101,7 @@ fn the_memory_of_locked_tables_is_the_last_known_value() {
     assert!(after[0] > before[0] && after[1] == meanwhile[1]);
 }
 
-/// The texts in a list of flow entries have no more octets than the client of the API has reserved memory for.
+/// The texts in a list of flow entries are no longer than the memory that the API client has reserved for them.
 #[test]
 fn a_list_has_no_more_octets_of_texts_than_its_query_permits() {
     let mut flows = Flows::default();
@@ -121,7 +121,8 @@ fn a_list_has_no_more_octets_of_texts_than_its_query_permits() {
     assert_eq!(shown.rules(&query(2, Some(20_000))).unwrap().len(), 2);
 }
 
-/// Flow tables that are still locked at the deadline are reported, and unlocked ones are not.
+/// At the deadline, flow tables that are still locked are reported, and flow tables that are not locked are not
+/// reported.
 #[test]
 fn rules_that_are_held_are_waited_for_until_a_deadline() {
     let tables = || Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));

@@ -235,8 +235,8 @@ impl Link {
     }
 }
 
-/// JSON text of a message to send. The text of a short message is stored behind the space for the header. For
-/// a long message, only the length of the text is stored.
+/// JSON text of a message to send. The text of a short message is stored after the space for the header. For a long
+/// message, only the length of the text is stored.
 struct Text {
     bytes: Vec<u8>,
     length: usize,
@@ -330,8 +330,9 @@ mod tests {
         }
     }
 
-    /// Neither side holds the text of a long message, for example of a million flow entries. The sender
-    /// serialises no more than the socket and one piece hold, and the descriptors arrive after the text.
+    /// Neither side holds the text of a long message, for example of a million flow entries. The sender serialises at
+    /// most the amount of data that the socket and one piece can hold in advance. The descriptors arrive after the
+    /// text.
     #[test]
     fn a_long_message_is_sent_in_pieces() {
         const COUNT: u32 = 5_000_000;

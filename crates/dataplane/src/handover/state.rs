@@ -32,8 +32,8 @@ const PER_ENTRY: Duration = Duration::from_micros(20);
 /// an overloaded machine with two cores (`rate_tests`).
 pub const PER_RULE: Duration = Duration::from_micros(50);
 
-/// Hand-over state of the whole data plane. The module `descriptors` states which file descriptors are sent beside
-/// this message.
+/// Hand-over state of the whole data plane. The module `descriptors` states which file descriptors are sent together
+/// with this message.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct HandoverState {
     /// State of each running port, by port name.
@@ -189,7 +189,7 @@ pub struct PortRecord {
 pub struct EndsRecord {
     /// Address of the device itself.
     pub near: Option<u64>,
-    /// Address of the far end of a veth pair.
+    /// MAC address of the peer of a veth pair.
     pub far: Option<u64>,
 }
 
@@ -207,7 +207,7 @@ impl From<EndsRecord> for EndAddresses {
     }
 }
 
-/// A device queue. The descriptor of the device's network namespace is sent beside the message.
+/// A device queue. The descriptor of the device's network namespace is sent together with the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PlaceRecord {
     /// Inode of the device's network namespace.
@@ -240,7 +240,7 @@ pub struct QueueRecord {
 /// Kind of a port's queue, with the state that a queue of this kind hands over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum QueueKind {
-    /// An AF_XDP socket. Its descriptor is sent beside the message.
+    /// An AF_XDP socket. Its descriptor is sent together with the message.
     AfXdp {
         /// Name of the device at the time when the socket was opened.
         ifname: String,
@@ -269,7 +269,7 @@ pub enum QueueKind {
         /// Numbers of the frames in the frame memory that the kernel holds for the socket.
         frames: Vec<u32>,
     },
-    /// A TAP. Its descriptor is sent beside the message.
+    /// A TAP. Its descriptor is sent together with the message.
     Tap {
         /// Whether the TAP is the internal port of a bridge.
         internal: bool,
@@ -284,7 +284,7 @@ pub enum QueueKind {
 }
 
 impl QueueKind {
-    /// Returns whether a file descriptor of the queue is sent beside the message.
+    /// Returns whether a file descriptor of the queue is sent together with the message.
     pub fn has_descriptor(&self) -> bool {
         !matches!(self, QueueKind::OpenAgain)
     }

@@ -48,7 +48,7 @@ pub fn source(
     }))
 }
 
-/// State of a router's FPM sessions. [`Standing::told`] completes it with the number of routes.
+/// State of a router's FPM sessions, without the number of routes, which [`Standing::told`] adds.
 pub struct Standing {
     state: FpmState,
     /// Number of routes that the FPM session has announced. `None` if it must be read from the mirror (the daemon's

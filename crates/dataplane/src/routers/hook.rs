@@ -94,7 +94,7 @@ fn memory(words: Words) -> Memory {
 }
 
 impl Hook {
-    /// Creates empty routing tables for the hooks of a router's ports. Returns the offload state, and the handles by
+    /// Creates empty routing tables for the hooks of a router's ports. Returns the offload state, and the handles with
     /// which the thread that tracks the namespace writes the tables. `domain` is the domain of memory reclamation in
     /// which the workers are readers.
     ///

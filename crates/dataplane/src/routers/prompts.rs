@@ -59,8 +59,8 @@ mod tests {
         (0..count).map(|at| (device, IpAddr::from((0x0a00_0000 + at).to_be_bytes()))).collect()
     }
 
-    /// If there are more neighbours than one round reports, successive rounds report all neighbours, and
-    /// gateways are reported earlier than other neighbours.
+    /// If there are more neighbours than one round can report, successive rounds report all neighbours. Gateways are
+    /// reported before other neighbours.
     #[test]
     fn all_neighbours_have_their_turn() {
         let (gateways, others) = (keys(1, 600), keys(2, 1000));

@@ -7,7 +7,7 @@
 //! for DHCP servers, whose replies may arrive on any interface.
 //!
 //! The relay keeps no state between messages, and other sockets can be bound to its ports and addresses. A successor
-//! process can therefore open its own sockets beside them.
+//! process can therefore open its own sockets while these sockets exist.
 
 mod relay_interface;
 mod version;

@@ -31,7 +31,7 @@ const FRIENDS_PORT: u16 = 12_345;
 /// (0.7 Mbit/s).
 const RATE: u64 = 10_000;
 /// Number of connections of the victims (the senders of legitimate traffic). There are more connections than entries in
-/// the exact-match cache, so most packets are looked up by the megaflow masks.
+/// the exact-match cache, so most packets are looked up with the megaflow masks.
 const CONNECTIONS: u64 = 65_536;
 const FRAMES: usize = 1024;
 const TURN: Duration = Duration::from_millis(20);

@@ -1,7 +1,6 @@
-//! Two in-memory ports whose frames circulate. A frame that the engine transmits by one port is
-//! received by the other port, with the headers of the scenario's next packet. The number of frames
-//! is fixed. Therefore slow processing causes no backlog, and the measured packet rate is the rate
-//! of the code under test.
+//! Two in-memory ports whose frames circulate. A frame that the engine transmits through one port is received by the
+//! other port, with the headers of the scenario's next packet. The number of frames is fixed. Therefore slow processing
+//! causes no backlog, and the measured packet rate is the rate of the code under test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! In-memory ports that generate their own traffic. A frame that the engine transmits by one port is received
-//! by the other port with new headers.
+//! In-memory ports that generate their own traffic. A frame that the engine transmits through one port is received by
+//! the other port with new headers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Collects the statistics of queues and frames for control threads. The workers produce the statistics by
+//! Collects the statistics of queues and frames for control threads. The workers produce the statistics with
 //! [`crate::inspect`].
 
 use std::sync::mpsc;

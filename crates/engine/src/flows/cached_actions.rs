@@ -171,8 +171,8 @@ impl CachedActionsIndex {
         all <= ACTIONS_MEMORY - RESERVE || all <= ACTIONS_MEMORY && self.of_port(port) + more <= self.share()
     }
 
-    /// Returns the share of one port in [`RESERVE`], in bytes. The reserve is divided among the ports with cached
-    /// actions and one further port.
+    /// Returns the share of one port in [`RESERVE`], in bytes. The reserve is divided equally among the ports with
+    /// cached actions and one additional port.
     fn share(&self) -> usize {
         let ports = self.of_ports.values().filter(|own| own.load(Ordering::Relaxed) > 0).count();
         RESERVE / (ports + 1)

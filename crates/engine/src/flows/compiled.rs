@@ -23,7 +23,7 @@ pub struct Live {
 pub struct Compiled {
     /// Operations that the worker applies to a packet.
     pub program: Program,
-    /// Class of the actions. Workers process some classes by a fast path.
+    /// Class of the actions. Workers process some classes on a fast path.
     pub(crate) kind: Kind,
     /// Meters that the operations use, sorted by meter identifier.
     pub(crate) meters: Vec<(u32, Arc<MeterLive>)>,
@@ -36,7 +36,7 @@ pub struct Compiled {
 pub(crate) enum Kind {
     /// The actions output the unchanged packet to this port.
     Output(PortId),
-    /// The actions forward the unchanged packet by the learning bridge.
+    /// The actions forward the unchanged packet with the learning bridge.
     Normal,
     /// The actions drop the packet.
     Drop,

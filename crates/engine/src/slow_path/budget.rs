@@ -10,9 +10,9 @@
 //! as fast as before. A mask whose megaflows match few packets is replaced by a mask that new megaflows need more
 //! often. Therefore the first masks of a port do not block later masks.
 //!
-//! While there are fewer megaflows than the current flow limit, every port may add megaflows. Above the limit
-//! there is a reserve of a quarter of the limit, or more if the configured limit is higher. Only ports that
-//! have less than their share may use the reserve. When the limit is reached, idle megaflows of ports above
+//! While there are fewer megaflows than the current flow limit, every port may add megaflows. Above the limit there is
+//! a reserve of a quarter of the limit, or more if the configured limit is higher. Only ports that have fewer megaflows
+//! than their share of the limit may use the reserve. When the limit is reached, idle megaflows of ports that exceed
 //! their share are removed after a short time.
 
 use std::collections::HashMap;

@@ -30,7 +30,7 @@ const METERS: usize = 1024;
 /// bridge can be next.
 const SLICE_NS: u64 = PACKETS_NS;
 /// Number of unread messages in the ring to a worker above which revalidation pauses, so that the packet of an upcall
-/// does not wait behind more messages.
+/// does not have to wait for more messages.
 const QUEUED: usize = 256;
 
 impl SlowPath {

@@ -2,8 +2,8 @@
 //! in the workers' caches before the first upcall. Therefore packets of established flows match immediately,
 //! even if many upcalls are queued.
 //!
-//! The transfer contains only the flow key bits that the mask contains, and no actions. The
-//! successor determines the actions by its own tables.
+//! The transfer contains only the flow key bits that the mask contains, and no actions. The successor determines the
+//! actions from its own tables.
 
 use std::cmp::Reverse;
 

@@ -12,7 +12,7 @@ use super::{WorkerContext, output};
 use crate::burst::Burst;
 use crate::counters::Stage;
 
-/// Forwards the packets of `burst` by the learning bridge. The flow keys are already filled. `burst` is empty
+/// Forwards the packets of `burst` with the learning bridge. The flow keys are already filled. `burst` is empty
 /// afterwards.
 pub(super) fn process<R: Recorder>(bridge: &Bridge, context: &mut Context<'_, '_, R>, burst: &mut Burst) {
     let n = burst.len();

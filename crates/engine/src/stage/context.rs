@@ -104,7 +104,7 @@ impl WorkerContext {
         self.end(packet, port, Direction::Dropped { reason, output: None });
     }
 
-    /// Drops a packet that was to be transmitted by `out`. Counts the drop at the port on which the packet
+    /// Drops a packet that was to be transmitted through `out`. Counts the drop at the port on which the packet
     /// arrived, offers the packet to a running capture, and frees its frame.
     #[cold]
     pub fn drop_at_output(&mut self, packet: Packet, out: PortId, reason: DropReason) {

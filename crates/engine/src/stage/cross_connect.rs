@@ -1,4 +1,4 @@
-//! Forwarding by cross-connects. All packets of a port are transmitted by one other port without being parsed.
+//! Forwarding by cross-connects. All packets of a port are transmitted through one other port without being parsed.
 
 use packet::record::Recorder;
 use packet::{PortId, VlanTags};

@@ -1,6 +1,6 @@
 //! Stages of the packet path. A stage is a plain function over a burst. `path` calls the stages in their order. Each
 //! kind of port function (`bridge`, `openflow`, `router`, `cross_connect`) has one entry point `process`, which looks
-//! up and executes the forwarding decisions for a burst, and sends packets by `output`.
+//! up and executes the forwarding decisions for a burst, and sends packets through `output`.
 
 mod bridge;
 mod context;

@@ -396,7 +396,7 @@ fn act<R: Recorder>(
     }
 }
 
-/// Processes packets in a dry run: translates the packets by the flow tables and executes the resulting actions,
+/// Processes packets in a dry run: translates the packets with the flow tables and executes the resulting actions,
 /// without caching and counting.
 #[cold]
 fn dry<R: Recorder>(bridge: &Arc<FlowBridge>, context: &mut Context<'_, '_, R>, burst: &mut Burst) {

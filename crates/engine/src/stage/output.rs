@@ -1,4 +1,4 @@
-//! Functions by which bridges, routers and cross-connects append packets to the batch of an output port.
+//! Functions with which bridges, routers and cross-connects append packets to the batch of an output port.
 
 use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, PortId};

@@ -135,8 +135,8 @@ fn sort_out(port: PortId, burst: &mut Burst, context: &mut WorkerContext) {
 }
 
 /// Marks packets whose TCP or UDP checksum field contains only the pseudo-header sum, so that the checksum is completed
-/// later. AF_XDP does not report whether a received checksum is complete. A sender behind a veth device may have left
-/// the checksum to hardware offload, which a veth device does not perform.
+/// later. AF_XDP does not report whether a received checksum is complete. A sender on the peer of a veth device may
+/// have left the checksum to hardware offload, which a veth device does not perform.
 fn mark_bare_checksums(burst: &mut Burst, context: &WorkerContext) {
     for ((packet, key), layers) in burst.packets.iter_mut().zip(&*burst.keys).zip(&*burst.layers) {
         offload::mark_bare_checksum(packet, context.pool.memory(), layers, key);

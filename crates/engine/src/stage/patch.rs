@@ -1,5 +1,5 @@
-//! Patch ports, which connect two bridges or routers. A packet that is transmitted by a patch port arrives at
-//! the peer port, on the same worker and without a copy.
+//! Patch ports, which connect two bridges or routers. A packet that is transmitted through a patch port arrives at the
+//! peer port, on the same worker and without a copy.
 //!
 //! At the end of each burst, the function `through` forwards the packets that were sent to patch
 //! ports, until no packet is left. No packet remains here between two bursts. Therefore the code

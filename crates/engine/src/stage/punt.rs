@@ -11,9 +11,8 @@ use packet::PortId;
 use port::Packet;
 use sync::spsc::Producer;
 
-/// Divisor of the ring's capacity. The quotient is the maximum number of copies that one port may have in the ring
-/// while the ring is less than half full. This maximum exceeds the number of messages that a bridge accepts from a port
-/// at a time.
+/// While the ring is less than half full, one port may use at most the fraction 1 / `PART` of the ring's capacity. This
+/// maximum exceeds the number of messages that a bridge accepts from a port at a time.
 const PART: usize = 4;
 /// Maximum number of copies that one port may have in the ring while the ring is at least half full.
 const RESERVED: usize = 2;

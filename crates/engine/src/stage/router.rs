@@ -397,7 +397,7 @@ fn record_refused<R: Recorder>(
     }
 }
 
-/// Returns the output port if all packets of a burst are transmitted by one port without added VLAN tags. Returns
+/// Returns the output port if all packets of a burst are transmitted through one port without added VLAN tags. Returns
 /// `None` otherwise.
 #[inline]
 fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {

@@ -73,7 +73,7 @@ impl Applied {
     }
 
     /// Returns whether other workers may still hold packets of the queue, or packets of the queue may wait for other
-    /// workers. If so, packets must be distributed by the table even if the port no longer uses software RSS.
+    /// workers. If so, packets must be distributed according to the table even if the port no longer uses software RSS.
     #[inline]
     #[must_use]
     pub fn is_away(&self) -> bool {

@@ -28,7 +28,8 @@ pub fn apply(packet: &mut Packet, memory: &FrameMemory, change: TagChange) -> Re
     }
 }
 
-/// Pushes the inner tag of a pair of tags. Returns the change with which the caller pushes the outer tag by [`apply`].
+/// Pushes the inner tag of a pair of tags. Returns the change with which the caller pushes the outer tag with
+/// [`apply`].
 ///
 /// # Errors
 /// The errors of [`apply`].

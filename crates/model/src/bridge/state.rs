@@ -98,7 +98,7 @@ pub struct MulticastMember {
     pub vlan: VlanId,
     /// IP address of the multicast group. `None`: a multicast router is reachable through the port.
     pub group: Option<std::net::IpAddr>,
-    /// Name of the port behind which the group member or the multicast router is.
+    /// Name of the port on which the group member or the multicast router is.
     pub port: String,
     /// Seconds since the last membership report (for a multicast router, the last query or PIM hello) at the port.
     pub age_s: u32,
@@ -150,7 +150,7 @@ pub struct FdbEntry {
     #[serde(with = "text::mac")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub mac: MacAddr,
-    /// Name of the port that leads to the MAC address.
+    /// Name of the port on which the MAC address was learned or configured.
     pub port: String,
     /// Seconds since the last frame from the MAC address arrived.
     pub age_s: u32,

@@ -38,7 +38,7 @@ pub enum PortKind {
     Veth(Veth),
     /// A TAP device.
     Tap(Tap),
-    /// A TAP device by which the host itself is connected to a bridge.
+    /// A TAP device through which the host itself is connected to a bridge.
     Internal(Tap),
     /// A capture file that packets are read from, or to which packets are written.
     Pcap(Pcap),

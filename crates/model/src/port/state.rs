@@ -75,8 +75,8 @@ pub struct PortState {
     /// Description of a current problem of the port, such as a missing device. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
-    /// Description of how the hook (XDP program) of the port forwards packets: for the bridge of
-    /// the port, or by routes. Absent if the hook does not forward packets.
+    /// Description of how the hook (XDP program) of the port forwards packets: for the bridge of the port, or according
+    /// to routes. Absent if the hook does not forward packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shortcut: Option<String>,
 }

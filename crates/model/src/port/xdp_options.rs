@@ -24,14 +24,14 @@ pub struct XdpOptions {
     /// stays, the program of any other port does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persist: Option<bool>,
-    /// Handling of packets by a persistent hook while no daemon runs. `None`: the hook of a bridged port drops packets,
+    /// How a persistent hook handles packets while no daemon runs. `None`: the hook of a bridged port drops packets,
     /// the hook of any other port passes packets to the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when_down: Option<WhenDown>,
     /// Whether the daemon completes the checksums of received packets if the sender left this
     /// computation to its network device.
     pub complete_checksums: Checksums,
-    /// Source of the routes by which the hook forwards packets. `None`: the hook does not route.
+    /// Source of the routes according to which the hook forwards packets. `None`: the hook does not route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,
     /// Name of the steering policy. Packets are steered before they reach the bridge or router of the port.
@@ -124,7 +124,7 @@ pub enum ZeroCopy {
     Off,
 }
 
-/// Handling of packets by a persistent hook while no daemon runs.
+/// How a persistent hook handles packets while no daemon runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenDown {

@@ -91,8 +91,8 @@ fn check_mirror(
     Some(Cause::MirrorTaken { port, kind, other })
 }
 
-/// Checks the names of the devices that the daemon creates for the VLANs of a router port, besides the device of the
-/// port.
+/// Checks the names of the devices that the daemon creates for the VLANs of a router port, in addition to the device of
+/// the port.
 fn check_vlans(
     config: &Config,
     object: &str,

@@ -165,8 +165,8 @@ pub struct RouteEntry {
     pub protocol: RouteProtocol,
     /// Metric of the route. Among routes to one prefix, the route with the lowest metric is used.
     pub metric: u32,
-    /// Condition that packets must meet in addition to the prefix, such as `from 2001:db8::/32` or `tos
-    /// 0x10`. Absent if there is none.
+    /// Condition that packets must fulfil in addition to the prefix, such as `from 2001:db8::/32` or `tos 0x10`. Absent
+    /// if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<String>,
     /// Next hops of the route, or of its next-hop object.
@@ -300,7 +300,7 @@ pub struct NeighbourEntry {
     /// IP address of the neighbour.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub address: IpAddr,
-    /// Name of the device by which the neighbour is reached.
+    /// Name of the device through which the neighbour is reached.
     pub device: String,
     /// Ethernet address of the neighbour. Absent on devices without Ethernet addresses.
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]

@@ -132,7 +132,7 @@ pub struct FpmState {
     pub refused: u64,
     /// Number of routes that were removed because zebra did not announce them again after it had connected again.
     pub swept: u64,
-    /// Number of messages by which the router told zebra whether a route was installed.
+    /// Number of messages in which the router reported to zebra whether a route was installed.
     pub answers: u64,
     /// Reason for the end of the last FPM session.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -483,9 +483,9 @@ impl Feed {
         }
     }
 
-    /// Replaces the route to a prefix by a route that punts the packets to the kernel. This is done if the table had no
-    /// space for a new route and still contains the previous route, whose next hop may no longer be valid. Does nothing
-    /// if the table has no route to exactly this prefix.
+    /// Replaces the route to a prefix with a route that punts the packets to the kernel. This is done if the table had
+    /// no space for a new route and still contains the previous route, whose next hop may no longer be valid. Does
+    /// nothing if the table has no route to exactly this prefix.
     fn leave_to_kernel(&mut self, mirror: &Mirror, key: Key) {
         if !self.has(key) {
             return;

@@ -6,7 +6,7 @@ use crate::rtnetlink::rule::FIB_RULE_INVERT;
 use crate::state::Rule;
 
 /// Returns a selector for the packets to which a rule applies. If the rule is inverted, these are the packets that do
-/// not meet its conditions. Returns `None` if there are no such packets.
+/// not fulfil its conditions. Returns `None` if there are no such packets.
 pub(super) fn selector(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Selector> {
     match selected(rule, interface) {
         Some(selector) if rule.flags & FIB_RULE_INVERT != 0 => Some(selector.invert()),
@@ -15,8 +15,8 @@ pub(super) fn selector(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) ->
     }
 }
 
-/// Returns a selector for the packets that meet the conditions of a rule. Returns `None` if no packet that the router
-/// forwards can meet the conditions.
+/// Returns a selector for the packets that fulfil the conditions of a rule. Returns `None` if no packet that the router
+/// forwards can fulfil the conditions.
 pub(super) fn selected(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Selector> {
     // The packets have no output device yet, and no mark.
     if rule.output.is_some() || rule.mark.is_some_and(|(mark, mask)| mark & mask != 0) {

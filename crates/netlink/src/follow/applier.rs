@@ -209,8 +209,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         Ok(mirror)
     }
 
-    /// Replaces the mirror of the kernel's routing state by a complete dump of the kernel's state. Differences from the
-    /// previous state of the mirror are reported as changes.
+    /// Replaces the mirror of the kernel's routing state with a complete dump of the kernel's state. Differences from
+    /// the previous state of the mirror are reported as changes.
     fn resync(&mut self, deadline: Option<Instant>) -> Result<(), NetlinkError> {
         let begun = Instant::now();
         let there = self.dump(deadline)?;

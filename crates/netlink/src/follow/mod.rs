@@ -340,7 +340,7 @@ mod tests {
         assert!(matches!(said, Err(NetlinkError::Ended(_))), "{said:?}");
     }
 
-    /// Checks that zebra gets another answer about a refused route when a resync has made space for the route.
+    /// Checks that zebra gets a new answer about a refused route when a resync has freed space for the route.
     #[test]
     fn a_route_that_gets_room_by_a_resync_is_answered() {
         use crate::fpm::speak::{self, Target, announce, frame};

@@ -397,7 +397,8 @@ fn routes_rest_while_their_device_is_down() {
     assert_eq!(site.routes(), down);
 }
 
-/// Checks that tables without routes do not count against the limit of tables, as when VRFs are created and deleted.
+/// Checks that tables without routes do not count against the limit of tables. Such tables remain when VRFs are created
+/// and deleted.
 #[test]
 fn tables_without_routes_make_room_for_others() {
     let mut site = Site::new(1000);
@@ -429,7 +430,8 @@ fn tables_without_routes_make_room_for_others() {
     }
 }
 
-/// Checks the limit of members of all next-hop groups together, and that removed groups make space for other groups.
+/// Checks the limit on the total number of members of all next-hop groups, and that the removal of groups frees space
+/// for other groups.
 #[test]
 fn members_of_groups_beyond_the_limit_are_refused() {
     const WAYS: u32 = 1024;
@@ -457,8 +459,8 @@ fn members_of_groups_beyond_the_limit_are_refused() {
     assert_eq!(members, 1 << 20);
 }
 
-/// Checks that a replay of zebra's routes with new next-hop IDs is applied quickly. zebra was restarted, and assigns
-/// the IDs of all its objects in another order.
+/// Checks that a replay of zebra's routes with new next-hop IDs is applied quickly. After a restart, zebra assigns the
+/// IDs of its objects in another order.
 #[test]
 fn many_next_hops_that_are_numbered_anew_take_no_long_search() {
     const MANY: u32 = 20_000;
@@ -532,8 +534,8 @@ fn a_route_that_gets_room_later_is_answered_anew() {
     assert_eq!(site.answered(), [answer(3, None), answer(2, None)]);
 }
 
-/// Checks that packets of a changed route are punted to the kernel, and not forwarded by its old path, if
-/// there is no space for its new path. A waiting route does not block a route of the other family.
+/// Checks that packets of a changed route are punted to the kernel, and not forwarded along the route's old path, if
+/// there is no space for the new path. A waiting route does not block a route of the other family.
 #[test]
 fn a_changed_route_without_room_is_the_kernels() {
     let mut site = Site::new(10);

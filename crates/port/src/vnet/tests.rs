@@ -31,7 +31,7 @@ fn needs_checksum(start: u16, offset: u16, gso: u8) -> [u8; VNET_HEADER] {
     header
 }
 
-/// Returns a frame with `tags` in front of the EtherType.
+/// Returns a frame with `tags` before the EtherType.
 fn tagged(frame: &[u8], tags: &[u8]) -> Vec<u8> {
     [&frame[..12], tags, &frame[12..]].concat()
 }
@@ -44,7 +44,7 @@ fn tcp() -> Vec<u8> {
     PacketBuilder::eth(SRC, DST).ipv4([10, 0, 0, 1], [10, 0, 0, 2]).tcp(1000, 2000).payload(&[7; 200]).build()
 }
 
-/// Returns a UDP packet behind a destination options header. The UDP header starts at byte 62.
+/// Returns a UDP packet with a destination options header. The UDP header starts at byte 62.
 fn udp_behind_extension() -> Vec<u8> {
     let (src, dst) = ([0x20; 16], [0x21; 16]);
     let mut frame = PacketBuilder::eth(SRC, DST).ipv6(src, dst).udp(1000, 2000).payload(&[7; 200]).build();

@@ -170,8 +170,8 @@ fn addresses_that_collide_under_one_secret_do_not_under_another() {
     assert!(chosen.iter().chain([&(net | 1)]).all(|bits| safe.view().find(1, *bits) != 0));
 }
 
-/// Half of the bucket entries are free. A full table therefore still has an entry for every neighbour, even if the
-/// addresses are consecutive, whatever the secret of the hash is.
+/// Half of the bucket entries are always free. Therefore every neighbour has an entry even if the table is full and the
+/// addresses are consecutive, for any secret of the hash.
 #[test]
 fn a_full_table_finds_everybody() {
     for round in 0..20 {

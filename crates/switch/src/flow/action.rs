@@ -164,7 +164,7 @@ pub enum Action {
     Note(Vec<u8>),
     /// Executes actions on a copy of the packet.
     Clone(Vec<Action>),
-    /// Selects a link by a hash and stores the link's number in a field.
+    /// Selects a link with a hash and stores the link's number in a field.
     Multipath {
         /// Fields that the hash covers.
         fields: HashFields,

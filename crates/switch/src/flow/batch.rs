@@ -282,8 +282,8 @@ mod tests {
         assert_eq!(pipeline.change_in(&add, &mut small), Err(FlowError::TableFull));
     }
 
-    /// A rule that a change alters counts as more work than a rule that is only visited, even if the estimate before
-    /// the change did not include the rule.
+    /// A rule that a change modifies counts as more work than a rule that the change only visits, even if the estimate
+    /// before the change did not include the rule.
     #[test]
     fn changed_rules_weigh_more_than_rules_that_are_looked_at() {
         let mut pipeline = pipeline(1000);

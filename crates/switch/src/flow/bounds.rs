@@ -39,7 +39,7 @@ type GroupKey = Vec<Option<u128>>;
 /// Work of visiting one rule during the selection of the rule to evict, in units of one ordinary
 /// rule visit.
 const WORK_OF_RANK: usize = 4;
-/// Work of reading one field by which rules are grouped for eviction, in units of one rule visit.
+/// Work of reading one field by which rules are grouped for eviction. The unit is the work of visiting one rule.
 const WORK_OF_FIELD: usize = 16;
 
 /// The rules of one eviction group that may be evicted.
@@ -110,8 +110,8 @@ impl Pipeline {
         self.make_room(table, now_ns);
     }
 
-    /// Returns the estimated work of [`Pipeline::set_table_wishes`] with these settings, in units of one rule visit
-    /// ([`Pipeline::work_of`]).
+    /// Returns the estimated work of [`Pipeline::set_table_wishes`] with these settings. The unit is the work of
+    /// visiting one rule ([`Pipeline::work_of`]).
     #[must_use]
     pub fn work_of_wishes(&self, table: u8, wishes: &TableWishes) -> usize {
         let Some(own) = self.tables.get(usize::from(table)) else { return 1 };
@@ -189,7 +189,7 @@ impl Pipeline {
         groups.filter_map(first).max_by_key(|(rank, _)| *rank).map(|(_, at)| at)
     }
 
-    /// Returns the work of choosing the rules of a table to evict, in units of one rule visit.
+    /// Returns the work of choosing the rules of a table to evict. The unit is the work of visiting one rule.
     pub(super) fn work_to_rank(&self, table: u8) -> usize {
         let fields = self.tables.get(usize::from(table)).map_or(0, |own| own.bounds.configured.groups.len());
         self.places_of_table(table).saturating_mul(WORK_OF_RANK + fields * WORK_OF_FIELD)

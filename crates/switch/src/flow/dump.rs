@@ -288,8 +288,8 @@ mod tests {
         std::iter::from_fn(step).collect()
     }
 
-    /// Each step of a dump, a sum, a count or a copy covers at least one rule, and ends early when
-    /// the step has visited or copied many actions.
+    /// Each step of a dump, an aggregate, a count or a copy processes at least one rule, and ends early when the step
+    /// has visited or copied many actions.
     #[test]
     fn rules_with_many_actions_end_a_step() {
         let (light, heavy) = (pipeline(3), pipeline(4000));

@@ -66,8 +66,8 @@ mod tests {
         pipeline.modify(&numbers.map(rule).collect::<Vec<_>>(), 0).unwrap();
     }
 
-    /// Checks that a turn visits a bounded number of rule slots, and that the next turn continues
-    /// after these slots.
+    /// Checks that one call of the expiry visits a bounded number of rule slots, and that the next call continues after
+    /// these slots.
     #[test]
     fn a_turn_looks_at_a_bounded_number_of_places() {
         let mut pipeline = Pipeline::new();
@@ -86,8 +86,8 @@ mod tests {
         FlowMod { cookie: Some(7), ..FlowMod::add(1, 1, matching, instructions) }
     }
 
-    /// Checks that a turn ends after fewer rules if the rules have many actions, and that later turns remove
-    /// the others.
+    /// Checks that one call of the expiry ends after fewer rules if the rules have many actions, and that later calls
+    /// remove the other rules.
     #[test]
     fn a_turn_removes_few_rules_with_many_actions() {
         let mut pipeline = Pipeline::new();
@@ -100,8 +100,8 @@ mod tests {
         assert_eq!(turn(), (false, 0));
     }
 
-    /// Checks that the removal of learned rules together with the rule whose `learn` action added them ends after
-    /// fewer rules if the rules have many actions, and that later turns remove the others.
+    /// Checks that the removal of learned rules together with the rule whose `learn` action added them ends after fewer
+    /// rules if the rules have many actions, and that later calls remove the other rules.
     #[test]
     fn few_learned_rules_with_many_actions_are_removed_with_their_teacher() {
         let mut pipeline = Pipeline::new();
@@ -138,8 +138,7 @@ mod tests {
         assert_eq!(pipeline.rule_count(), 0);
     }
 
-    /// Checks that a turn that immediately follows another turn does not visit the first slots
-    /// again.
+    /// Checks that a call of the expiry that immediately follows another call does not visit the first slots again.
     #[test]
     fn a_turn_goes_on_where_the_last_one_has_ended() {
         let mut pipeline = Pipeline::new();

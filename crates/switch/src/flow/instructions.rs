@@ -56,8 +56,8 @@ impl Instructions {
         self.memory() + keepers * KEEPER_OCTETS
     }
 
-    /// Returns the work of visiting, copying or removing all actions once, nested actions included, in units of one
-    /// rule visit.
+    /// Returns the work of visiting, copying or removing all actions once, nested actions included. The unit is the
+    /// work of visiting one rule.
     pub(crate) fn work(&self) -> usize {
         self.charged_memory() / OCTETS_OF_WORK
     }

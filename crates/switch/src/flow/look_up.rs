@@ -8,7 +8,7 @@ use super::pipeline::{Pipeline, Table};
 use super::rule::RuleRef;
 use super::{Field, Flow};
 
-/// Work of recording one conjunction to which a rule belongs, in units of one rule visit.
+/// Work of recording one conjunction to which a rule belongs. The unit is the work of visiting one rule.
 const EACH: u32 = 2;
 
 /// The result of a lookup in a table.

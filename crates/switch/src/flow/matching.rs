@@ -77,7 +77,7 @@ impl Match {
         self
     }
 
-    /// Returns whether the flow meets all conditions of the match.
+    /// Returns whether the flow fulfils all conditions of the match.
     #[must_use]
     pub fn matches(&self, flow: &Flow) -> bool {
         (0..super::FLOW_WORDS).all(|word| (flow.0[word] ^ self.value.0[word]) & self.mask.0[word] == 0)
@@ -143,8 +143,8 @@ impl Match {
     }
 }
 
-/// Returns whether a packet with this flow meets the prerequisite of a field. Adds the bits on which the result depends
-/// to the mask `wild`.
+/// Returns whether a packet with this flow fulfils the prerequisite of a field. Adds the bits on which the result
+/// depends to the mask `wild`.
 #[must_use]
 pub fn packet_meets(flow: &Flow, need: Prerequisite, wild: &mut Flow) -> bool {
     let whole = Match { value: *flow, mask: Flow([u64::MAX; super::FLOW_WORDS]) };

@@ -227,7 +227,7 @@ pub enum FlowError {
     /// OFPBAC_BAD_SET_ARGUMENT: an action sets a field to an invalid value.
     #[error("an action sets a field to a value that it cannot have")]
     BadSetArgument,
-    /// OFPBAC_MATCH_INCONSISTENT: the match does not meet a prerequisite of an action.
+    /// OFPBAC_MATCH_INCONSISTENT: the match does not fulfil a prerequisite of an action.
     #[error("an action needs what the match does not make sure of")]
     MatchInconsistent,
     /// OFPBAC_UNSUPPORTED_ORDER: the order of the actions is not supported, or an action set holds two
@@ -258,7 +258,7 @@ pub enum FlowError {
     /// OFPGMFC_OUT_OF_BUCKETS: there are too many buckets.
     #[error("too many buckets")]
     OutOfBuckets,
-    /// OFPGMFC_LOOP: the group would refer to itself, directly or by other groups.
+    /// OFPGMFC_LOOP: the group would refer to itself, directly or through other groups.
     #[error("the group would lead back to itself")]
     GroupLoop,
     /// OFPGMFC_CHAINED_GROUP: other groups use the group to remove.

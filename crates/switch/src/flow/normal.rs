@@ -1,5 +1,5 @@
 //! Computes the outputs of `NORMAL` (forwarding by the learning bridge) for one packet, for `ofproto/trace`. Workers do
-//! not use this module, because they forward each packet by the MAC table at the time of its arrival.
+//! not use this module, because they forward each packet according to the MAC table at the time of its arrival.
 
 use packet::record::{Recorder, Step, Steps, TagChange};
 use packet::{DropReason, FlowKey, MacAddr, PortId, ethertype};
@@ -59,7 +59,7 @@ pub struct Resolved {
     pub notes: Vec<Vec<NormalNote>>,
 }
 
-/// Replaces each `NORMAL` step by outputs to the ports that the bridge would forward to.
+/// Replaces each `NORMAL` step with outputs to the ports that the bridge would forward to.
 #[must_use]
 pub fn resolve(bridge: &Bridge, arrival: Arrival<'_>, ops: &[Op]) -> Resolved {
     let mut resolved = Resolved::default();

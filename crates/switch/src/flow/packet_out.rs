@@ -19,7 +19,7 @@ use super::{Action, Instructions};
 const MAX_LOOKUPS: usize = 65_536;
 /// Maximum memory, in octets, of all packet-outs of a batch and their translations together.
 const MAX_MEMORY: usize = 4 << 20;
-/// Work of one action that a packet-out executes, in units of one rule visit.
+/// Work of one action that a packet-out executes. The unit is the work of visiting one rule.
 const WORK_OF_ACTION: usize = 16;
 
 impl Pipeline {

@@ -45,12 +45,11 @@ pub const MAX_GROUPS: usize = 65_536;
 pub const MAX_METERS: usize = 65_536;
 /// Maximum number of expired rules that one call of `Pipeline::expire` removes.
 pub const EXPIRED_AT_ONCE: usize = 20_000;
-/// Work limit of one call of `Pipeline::expire`, in units of one rule visit. The call ends when the
-/// work of visiting the actions of the removed rules ([`Instructions::work`](super::Instructions))
-/// reaches this limit.
+/// Work limit of one call of `Pipeline::expire`. The unit is the work of visiting one rule. The call ends when the work
+/// of visiting the actions of the removed rules ([`Instructions::work`](super::Instructions)) reaches this limit.
 pub(super) const EXPIRED_WORK: usize = 1 << 19;
-/// Work limit of one step of a dump or copy of rules, in units of one rule visit. The step ends
-/// when the work of visiting or copying actions reaches this limit.
+/// Work limit of one step of a dump or copy of rules. The unit is the work of visiting one rule. The step ends when the
+/// work of visiting or copying actions reaches this limit.
 pub(super) const STEP_WORK: usize = 1 << 14;
 /// Number of rules whose memory is measured to estimate the memory of all rules.
 const SAMPLE: usize = 1024;
@@ -467,7 +466,7 @@ impl Pipeline {
         places.iter().take(most).take_while(is_in).count()
     }
 
-    /// Returns the work of copying the actions of the rules in these slots, in units of one rule visit
+    /// Returns the work of copying the actions of the rules in these slots. The unit is the work of visiting one rule
     /// ([`Pipeline::work_of`]).
     #[must_use]
     pub fn work_to_copy(&self, places: &[usize]) -> usize {

@@ -65,7 +65,7 @@ impl Program {
         }
     }
 
-    /// Returns whether the program only forwards the unchanged packet by the learning bridge.
+    /// Returns whether the program only forwards the unchanged packet with the learning bridge.
     #[must_use]
     pub fn is_normal(&self) -> bool {
         matches!(self.ops[..], [Op::Normal])

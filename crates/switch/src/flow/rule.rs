@@ -112,8 +112,8 @@ struct Place {
     /// Version of the tables at which the slot's rule was last added, changed or removed.
     changed: u64,
     rule: Option<Box<Rule>>,
-    /// Work of visiting the actions of the slot's rule ([`Instructions::work`]). The work of visiting one rule is 1.
-    /// The value is 0 for a free slot.
+    /// Work of visiting the actions of the slot's rule ([`Instructions::work`]). The unit is the work of visiting one
+    /// rule. The value is 0 for a free slot.
     work: usize,
     /// Whether the slot is in the free list.
     is_listed: bool,
@@ -147,7 +147,7 @@ struct Chain {
     /// Slot of the rule that was added to the chain last.
     first: u32,
     count: u32,
-    /// Total work of visiting the actions of all rules in the chain. The work of visiting one rule is 1.
+    /// Total work of visiting the actions of all rules in the chain. The unit is the work of visiting one rule.
     work: usize,
     /// Table and cookie of the chain's rules. The value is `None` if the chain is doomed, that is,
     /// if its rules are about to be removed.
@@ -180,8 +180,8 @@ pub(crate) struct Rules {
     /// Numbers of free slots, each listed once. If a rule was restored to a listed slot, the slot is skipped.
     free: Vec<u32>,
     count: usize,
-    /// Total work of visiting the actions of all rules. The work of visiting one rule is 1. `table_work` holds the
-    /// total for each table.
+    /// Total work of visiting the actions of all rules. The unit is the work of visiting one rule. `table_work` holds
+    /// the total for each table.
     work: usize,
     table_work: HashMap<u8, usize>,
     /// For each table and cookie, the identifier of the chain to which new rules are added.
@@ -410,38 +410,39 @@ impl Rules {
         self.chain_of(table, cookie).map_or(0, |chain| chain.count as usize)
     }
 
-    /// Returns the work of visiting the actions of all rules once, in units of one rule visit.
+    /// Returns the work of visiting the actions of all rules once. The unit is the work of visiting one rule.
     pub fn work(&self) -> usize {
         self.work
     }
 
-    /// Returns the work of visiting the actions of all rules of a table once, in units of one rule visit.
+    /// Returns the work of visiting the actions of all rules of a table once. The unit is the work of visiting one
+    /// rule.
     pub fn work_of_table(&self, table: u8) -> usize {
         self.table_work.get(&table).copied().unwrap_or(0)
     }
 
-    /// Returns the work of visiting the actions of the rules with this table and cookie once, in units of one rule
-    /// visit. Doomed rules are not counted.
+    /// Returns the work of visiting the actions of the rules with this table and cookie once. The unit is the work of
+    /// visiting one rule. Doomed rules are not counted.
     pub fn work_of_cookie(&self, table: u8, cookie: u64) -> usize {
         self.chain_of(table, cookie).map_or(0, |chain| chain.work)
     }
 
-    /// Returns the work of visiting the actions of a rule once, in units of one rule visit. The work is 0 if the
-    /// rule was removed.
+    /// Returns the work of visiting the actions of a rule once. The unit is the work of visiting one rule. The work is
+    /// 0 if the rule was removed.
     pub fn work_at(&self, at: RuleRef) -> usize {
         let place = self.places.get(at.index as usize).filter(|place| place.generation == at.generation);
         place.map_or(0, |place| place.work)
     }
 
-    /// Returns the work of visiting the actions of the rule in a slot once, in units of one rule visit. The work is
-    /// 0 for a free slot.
+    /// Returns the work of visiting the actions of the rule in a slot once. The unit is the work of visiting one rule.
+    /// The work is 0 for a free slot.
     pub fn work_in(&self, place: usize) -> usize {
         self.places.get(place).map_or(0, |place| place.work)
     }
 
-    /// Returns the index after the last slot of a step that begins at the slot `from`. The step has
-    /// at most `count` slots. The step ends with the slot at which the work of visiting the rules'
-    /// actions reaches `most`, in units of one rule visit.
+    /// Returns the index after the last slot of a step that begins at the slot `from`. The step has at most `count`
+    /// slots. The step ends with the slot at which the work of visiting the rules' actions reaches `most`. The unit is
+    /// the work of visiting one rule.
     pub fn end_of_step(&self, from: usize, count: usize, most: usize) -> usize {
         let mut work = 0;
         let is_in = |place: &&Place| {

@@ -25,7 +25,7 @@ impl Pipeline {
         self.modify(&[Mod::Flow(Box::new(learned.rule.clone()))], now_ns).map_err(|(_, why)| why)
     }
 
-    /// Returns the estimated work of adding a learned flow entry, in units of one rule visit.
+    /// Returns the estimated work of adding a learned flow entry. The unit is the work of visiting one rule.
     #[must_use]
     pub fn work_to_teach(&self, learned: &LearnedFlow) -> usize {
         self.work_of_add(&learned.rule)

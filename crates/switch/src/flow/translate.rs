@@ -384,7 +384,7 @@ impl<'p> Run<'p> {
         self.flow.get(field)
     }
 
-    /// Returns whether the packet meets a field's prerequisite, and adds the bits on which the result depends to the
+    /// Returns whether the packet fulfils a field's prerequisite, and adds the bits on which the result depends to the
     /// mask of the translation.
     fn meets(&mut self, need: Prerequisite) -> bool {
         if need == Prerequisite::None {

@@ -18,38 +18,37 @@ use super::{Flow, Match};
 
 /// Number of visited groups at which the work estimate for a group change stops.
 const MANY_REACHED: usize = 1 << 14;
-/// Estimated work of visiting a group that another group refers to, in units of one rule visit. A group is looked up
-/// in a tree, while rules are stored in consecutive memory.
+/// Estimated work of visiting a group that another group refers to. The unit is the work of visiting one rule. A group
+/// is looked up in a tree, while rules are stored in consecutive memory.
 pub(super) const WORK_OF_GROUP: usize = 16;
-/// Work of validating, copying and encoding one bucket of a group that a change adds or changes, in units of one rule
-/// visit. The size of a group is checked in the encodings of all OpenFlow versions.
+/// Work of validating, copying and encoding one bucket of a group that a change adds or changes. The unit is the work
+/// of visiting one rule. The size of a group is checked in the encodings of all OpenFlow versions.
 const WORK_OF_BUCKET: usize = 64;
 /// Number of octets of a changed group's buckets and actions that count as the work of one rule visit.
 const OCTETS_OF_GROUP: usize = 2;
-/// Work of removing one bucket with its group, in units of one rule visit.
+/// Work of removing one bucket with its group. The unit is the work of visiting one rule.
 const WORK_OF_OLD_BUCKET: usize = 4;
-/// Work of adding, changing or removing a rule, a meter or a group without buckets, in units of one
-/// rule visit. The number covers the classifier, the reference counts and the records of changes.
-/// The actions are counted separately.
+/// Work of adding, changing or removing a rule, a meter or a group without buckets. The unit is the work of visiting
+/// one rule. The number covers the classifier, the reference counts and the records of changes. The actions are counted
+/// separately.
 pub(super) const WORK_OF_CHANGE: usize = 32;
-/// Work of finding in one table the rules with a cookie, or the rule with a match and priority, in
-/// units of one rule visit. A change and its estimates look up these rules several times, each time
-/// in a hash table.
+/// Work of finding in one table the rules with a cookie, or the rule with a match and priority. The unit is the work of
+/// visiting one rule. A change and its estimates look up these rules several times, each time in a hash table.
 const WORK_OF_TABLE: usize = 64;
-/// Estimated work of checking one mask of a table for overlapping rules, in units of one rule visit.
+/// Estimated work of checking one mask of a table for overlapping rules. The unit is the work of visiting one rule.
 const WORK_OF_MASK: usize = 8;
-/// Estimated work of visiting a `learn` action to count the rules that the action has added, in units of one rule
-/// visit. The visit looks up the table and cookie of the learned rules in a hash table.
+/// Estimated work of visiting a `learn` action to count the rules that the action has added. The unit is the work of
+/// visiting one rule. The visit looks up the table and cookie of the learned rules in a hash table.
 const WORK_OF_KEEPER: usize = 64;
-/// Estimated work of a packet-out, in units of one rule visit. The value is the maximum number of
-/// rules that one packet can match.
+/// Estimated work of a packet-out. The unit is the work of visiting one rule. The value is the maximum number of rules
+/// that one packet can match.
 const WORK_OF_PACKET: usize = 4096;
 
 /// A number of rules, with the work of visiting their actions.
 #[derive(Clone, Copy, Default)]
 struct Amount {
     rules: usize,
-    /// Work of visiting the actions of the rules once, in units of one rule visit.
+    /// Work of visiting the actions of the rules once. The unit is the work of visiting one rule.
     actions: usize,
 }
 
@@ -69,7 +68,7 @@ impl Amount {
         Amount { rules: self.rules.min(other.rules), actions: self.actions.min(other.actions) }
     }
 
-    /// Returns the work of changing or removing the rules, in units of one rule visit.
+    /// Returns the work of changing or removing the rules. The unit is the work of visiting one rule.
     fn change_work(self) -> usize {
         self.rules.saturating_mul(WORK_OF_CHANGE).saturating_add(self.actions)
     }
@@ -97,15 +96,15 @@ struct Coming {
     removed: Amount,
     /// Learned rules that are removed with the rules whose `learn` actions added them.
     orphans: Amount,
-    /// Work of validating, copying and encoding the buckets of groups in the preceding changes, in units of one rule
-    /// visit.
+    /// Work of validating, copying and encoding the buckets of groups in the preceding changes. The unit is the work of
+    /// visiting one rule.
     buckets: usize,
     /// Whether rules that the preceding changes write use groups.
     uses_groups: bool,
     /// Whether rules or groups that the preceding changes write use meters.
     uses_meters: bool,
-    /// Work that the estimates themselves have spent on following references between groups, in units of one rule
-    /// visit.
+    /// Work that the estimates themselves have spent on following references between groups. The unit is the work of
+    /// visiting one rule.
     walked: usize,
 }
 
@@ -129,7 +128,7 @@ impl Pipeline {
     }
 
     /// Returns the index of the first change at which a lower bound of the batch's work, or the work of this estimate
-    /// itself, exceeds `most`, in units of one rule visit. Returns `None` if there is no such change.
+    /// itself, exceeds `most`. The unit is the work of visiting one rule. Returns `None` if there is no such change.
     pub(super) fn place_beyond(&self, mods: &[Mod], most: usize) -> Option<usize> {
         self.first_beyond(mods, most, &mut Coming::default(), Estimate::Least)
     }
@@ -150,8 +149,8 @@ impl Pipeline {
         })
     }
 
-    /// Returns the estimated work of a change, in units of one rule visit. `coming` holds the estimated effects of
-    /// the preceding changes of the batch. The effects of this change are added to `coming`.
+    /// Returns the estimated work of a change. The unit is the work of visiting one rule. `coming` holds the estimated
+    /// effects of the preceding changes of the batch. The effects of this change are added to `coming`.
     fn work_in(&self, change: &Mod, coming: &mut Coming, estimate: Estimate) -> usize {
         let all = self.rules.place_count() + self.rules.work() + coming.added.rules + coming.added.actions;
         if let Mod::Flow(change) = change {
@@ -192,8 +191,8 @@ impl Pipeline {
         work.max(1).saturating_add(orphans.change_work()).saturating_add(visited)
     }
 
-    /// Returns the estimated work of a change of groups, in units of one rule visit. `all` is the work of visiting all
-    /// rules with their actions. The effects of the change are added to `coming`.
+    /// Returns the estimated work of a change of groups. The unit is the work of visiting one rule. `all` is the work
+    /// of visiting all rules with their actions. The effects of the change are added to `coming`.
     fn work_of_groups(
         &self,
         change: &GroupMod,
@@ -239,8 +238,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the estimated work of a change of meters, in units of one rule visit. `all` is the work of visiting
-    /// all rules with their actions.
+    /// Returns the estimated work of a change of meters. The unit is the work of visiting one rule. `all` is the work
+    /// of visiting all rules with their actions.
     fn work_of_meters(&self, change: &MeterMod, all: usize, coming: &Coming, estimate: Estimate) -> usize {
         let id = match change {
             MeterMod::Add(_) | MeterMod::Modify(_) => return WORK_OF_CHANGE,
@@ -265,7 +264,7 @@ impl Pipeline {
         self.groups.len() * WORK_OF_CHANGE + self.buckets * WORK_OF_OLD_BUCKET
     }
 
-    /// Returns the work of removing these groups with their buckets, in units of one rule visit.
+    /// Returns the work of removing these groups with their buckets. The unit is the work of visiting one rule.
     pub(super) fn work_to_delete(&self, groups: &[u32]) -> usize {
         let of = |id| {
             let buckets = self.groups.get(id).map_or(0, |state| state.group.buckets.len());
@@ -322,23 +321,23 @@ impl Pipeline {
         Amount { rules, actions }
     }
 
-    /// Returns the work of finding the rules that a change or removal selects, in units of one rule visit. The
-    /// actions of rules count only if the selection depends on the actions.
+    /// Returns the work of finding the rules that a change or removal selects. The unit is the work of visiting one
+    /// rule. The actions of rules count only if the selection depends on the actions.
     pub(super) fn work_to_search(&self, change: &FlowMod, strict: bool) -> usize {
         let reads = reads_actions(change.out_port, change.out_group);
         let actions = if reads { self.searched(change, strict).actions } else { 0 };
         self.places_of(change, strict) + actions
     }
 
-    /// Returns the work of changing or removing these rules, in units of one rule visit.
+    /// Returns the work of changing or removing these rules. The unit is the work of visiting one rule.
     pub(super) fn work_to_change(&self, rules: &[RuleRef]) -> usize {
         let actions = rules.iter().map(|at| self.rules.work_at(*at)).sum();
         Amount { rules: rules.len(), actions }.change_work()
     }
 
-    /// Returns an upper bound of the amount of learned rules that a change removes immediately,
-    /// together with the rules whose `learn` actions added them. The second value is the work of
-    /// this estimate, in units of one rule visit.
+    /// Returns an upper bound of the amount of learned rules that a change removes immediately, together with the rules
+    /// whose `learn` actions added them. The second value is the work of this estimate. The unit is the work of
+    /// visiting one rule.
     fn orphans_in(&self, change: &Mod) -> (Amount, usize) {
         let has_keepers = self.learned.has_keepers();
         let none = (Amount::default(), 0);
@@ -369,9 +368,9 @@ impl Pipeline {
         }
     }
 
-    /// Returns the approximate amount of learned rules that are removed immediately if this rule is
-    /// removed. The second value is the work of this estimate, in units of one rule visit. The
-    /// estimate visits all actions of the rule.
+    /// Returns the approximate amount of learned rules that are removed immediately if this rule is removed. The second
+    /// value is the work of this estimate. The unit is the work of visiting one rule. The estimate visits all actions
+    /// of the rule.
     fn orphans_of(&self, at: RuleRef) -> (Amount, usize) {
         let (mut orphans, mut work) = (Amount::default(), self.rules.work_at(at));
         let Some(rule) = self.rules.get(at) else { return (orphans, work) };
@@ -397,13 +396,13 @@ impl Pipeline {
         tables.filter_map(move |table| table.classifier.get(&value.0, &mask.0, change.priority))
     }
 
-    /// Returns the estimated work of adding a rule, in units of one rule visit.
+    /// Returns the estimated work of adding a rule. The unit is the work of visiting one rule.
     pub(super) fn work_of_add(&self, change: &FlowMod) -> usize {
         self.work_of_add_after(change, 0)
     }
 
-    /// Returns the estimated work of adding a rule after a batch has added up to `before` others, in units of one rule
-    /// visit.
+    /// Returns the estimated work of adding a rule after a batch has added up to `before` others. The unit is the work
+    /// of visiting one rule.
     fn work_of_add_after(&self, change: &FlowMod, before: usize) -> usize {
         let Some(table) = self.tables.get(usize::from(change.table)) else { return 1 };
         let Match { value, mask } = change.matching;
@@ -435,9 +434,9 @@ impl Pipeline {
         })
     }
 
-    /// Returns an upper bound of the work of removing `rules` rules and the learned rules that are
-    /// removed with these rules, in units of one rule visit. `actions` is the work of visiting the
-    /// actions of the `rules` rules.
+    /// Returns an upper bound of the work of removing `rules` rules and the learned rules that are removed with these
+    /// rules. The unit is the work of visiting one rule. `actions` is the work of visiting the actions of the `rules`
+    /// rules.
     pub(super) fn work_to_remove(&self, rules: usize, actions: usize) -> usize {
         let orphans =
             if self.learned.has_keepers() { self.stored().min(MOST_ORPHANS) } else { Amount::default() };
@@ -462,9 +461,9 @@ impl Pipeline {
         }
     }
 
-    /// Returns the estimated work of visiting all groups to which the groups `from` refer, directly
-    /// or through other groups, in units of one rule visit. The estimate stops at [`MANY_REACHED`]
-    /// groups. The work of the estimate itself is also added to `coming`.
+    /// Returns the estimated work of visiting all groups to which the groups `from` refer, directly or through other
+    /// groups. The unit is the work of visiting one rule. The estimate stops at [`MANY_REACHED`] groups. The work of
+    /// the estimate itself is also added to `coming`.
     fn reach(&self, from: &[u32], coming: &mut Coming) -> usize {
         let (mut seen, mut next) = (HashSet::new(), from.to_vec());
         let mut met = from.len();
@@ -484,13 +483,14 @@ impl Pipeline {
     }
 }
 
-/// Returns the work of validating, copying and encoding a group that a change adds or changes, in units of one rule
-/// visit.
+/// Returns the work of validating, copying and encoding a group that a change adds or changes. The unit is the work of
+/// visiting one rule.
 pub(super) fn work_of_group(group: &Group) -> usize {
     1 + group.buckets.len() * WORK_OF_BUCKET + group.memory() / OCTETS_OF_GROUP
 }
 
-/// Returns the part of a group's work that is due to buckets inserted into the group, in units of one rule visit.
+/// Returns the part of a group's work that is due to buckets inserted into the group. The unit is the work of visiting
+/// one rule.
 fn work_of_buckets(buckets: &[Bucket]) -> usize {
     let octets: usize = buckets.iter().map(Bucket::memory).sum();
     buckets.len() * WORK_OF_BUCKET + octets / OCTETS_OF_GROUP

@@ -10,10 +10,9 @@
 //!   frames by this address);
 //! - messages with an IPv4 source that no host has: loopback, group, broadcast, and reserved addresses
 //!   (0.0.0.0 is the source of a host without an address);
-//! - messages with IP options besides the router alert and padding, because some options make a host discard
-//!   the packet. As in Linux, IGMP may lack the router alert. MLD has exactly one router alert, in a
-//!   hop-by-hop header directly before the message (RFC 3810 sections 5, 6.2 and 7.4), and a link-local
-//!   source;
+//! - messages with IP options other than the router alert and padding, because some options make a host discard the
+//!   packet. As in Linux, IGMP may lack the router alert. MLD has exactly one router alert, in a hop-by-hop header
+//!   directly before the message (RFC 3810 sections 5, 6.2 and 7.4), and a link-local source;
 //! - queries to a destination other than all hosts or the group in question (RFC 3376 section 4.1.12, RFC 3810 section
 //!   5.1.15), general queries with sources (sections 4.1.9 and 5.1.10), queries after tags other than the tag of the
 //!   VLAN, and queries so long that a listener's MTU may stop them.

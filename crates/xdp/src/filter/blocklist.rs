@@ -158,9 +158,9 @@ impl Blocklist {
         Ok(())
     }
 
-    /// Replaces the list by `built`: its prefixes, end times and lookup table. Each frame is processed with either the
-    /// old list or the new one. The time that this takes does not depend on the number of prefixes, so a long list can
-    /// be built while the present one is in use. Returns the old contents, which take long to drop.
+    /// Replaces the list with `built`: its prefixes, end times and lookup table. Each frame is processed with either
+    /// the old list or the new one. The time that this takes does not depend on the number of prefixes, so a long list
+    /// can be built while the present one is in use. Returns the old contents, which take long to drop.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails. The list is unchanged on failure.

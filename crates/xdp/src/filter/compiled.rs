@@ -209,15 +209,15 @@ fn takes_unreadable(rule: &Rule, family: Family) -> bool {
 
 impl RuleSet {
     /// Returns whether the filter drops unreadable frames (frames whose headers it cannot read) about which no rule has
-    /// decided. This is the case if a rule drops or limits frames by header fields, unless the rule set states that
-    /// unreadable frames pass.
+    /// decided. This is the case if a rule that matches header fields drops or limits frames, unless the rule set
+    /// states that unreadable frames pass.
     #[must_use]
     pub fn drops_unreadable(&self) -> bool {
         self.unreadable == Unreadable::Drop && self.rules.iter().any(stops_by_headers)
     }
 }
 
-/// Returns whether a rule drops or limits frames by header fields.
+/// Returns whether a rule that matches header fields drops or limits frames.
 fn stops_by_headers(rule: &Rule) -> bool {
     let by_source = matches!(rule.action, Action::RateLimit { per_source: Some(_), .. });
     let stops = matches!(rule.action, Action::Drop | Action::RateLimit { .. } | Action::SynCookie(_));

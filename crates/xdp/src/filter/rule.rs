@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use packet::net::{Family, FragmentState, Pattern, Prefix, RateUnit, SourceBits, TcpFlags, VlanMatch};
 
-/// The rules of a filter. Rules are tried by descending priority, and rules of equal priority in list order.
-/// The matching rules are applied to a frame one after another until a rule decides: it drops, passes or
-/// answers the frame. A frame about which no rule has decided passes.
+/// The rules of a filter. Rules are tried in the order of descending priority, and rules of equal priority in list
+/// order. The matching rules are applied to a frame one after another until a rule decides: it drops, passes or answers
+/// the frame. A frame about which no rule has decided passes.
 ///
 /// A frame is *unreadable* ([`FragmentState::Unreadable`]) if the fields that rules match cannot be reached in it.
 /// A sender can make any packet unreadable, and the receiver may still be able to read the packet. Unreadable
@@ -16,7 +16,7 @@ use packet::net::{Family, FragmentState, Pattern, Prefix, RateUnit, SourceBits, 
 ///
 /// - A rule that passes frames or requires SYN cookies matches an unreadable frame only if its condition on
 ///   fragments contains [`FragmentState::Unreadable`].
-/// - Other rules match by the fields that could be parsed.
+/// - Other rules match the fields that could be parsed.
 /// - Unreadable frames about which no rule has decided are dropped after all rules, unless
 ///   [`RuleSet::unreadable`] states otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct RuleSet {
 /// Treatment of unreadable frames ([`FragmentState::Unreadable`]) about which no rule has decided.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Unreadable {
-    /// Drops the frames if any rule drops or limits frames by header fields. The dropped frames are counted
+    /// Drops the frames if any rule that matches header fields drops or limits frames. The dropped frames are counted
     /// under the rule name [`Unreadable::RULE`].
     #[default]
     Drop,
@@ -52,7 +52,7 @@ pub struct Rule {
     pub name: String,
     /// Priority of the rule. Rules of higher priority are tried first.
     pub priority: u32,
-    /// Conditions that a frame must meet to match the rule.
+    /// Conditions that a frame must fulfil to match the rule.
     pub matches: Match,
     /// Action on frames that match the rule.
     pub action: Action,

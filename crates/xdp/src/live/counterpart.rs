@@ -17,7 +17,7 @@ pub enum Bench {
     SinkReading,
     /// Program that passes all frames to the kernel ([`Pass`]).
     Pass,
-    /// Program that sends all frames back by the receiving device ([`Reflect`]).
+    /// Program that sends all frames back through the receiving device ([`Reflect`]).
     Reflect,
     /// Program that redirects all frames to another device ([`Redirect::attach`]).
     Redirect,
@@ -157,8 +157,7 @@ impl Pass {
     }
 }
 
-/// A program that sends all received frames back by the receiving device, with the two Ethernet addresses
-/// swapped.
+/// A program that sends all received frames back through the receiving device, with the two Ethernet addresses swapped.
 #[derive(Debug)]
 pub struct Reflect {
     linked: Linked,

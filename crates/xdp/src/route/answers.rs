@@ -1,6 +1,6 @@
-//! Route tables by which XDP programs forward packets. The tables of a router are in memory that is shared with the
-//! programs of its ports. The crate `router` writes the routes and neighbours. This module creates the tables, and sets
-//! the output interfaces of the router.
+//! Route tables according to which XDP programs forward packets. The tables of a router are in memory that is shared
+//! with the programs of its ports. The crate `router` writes the routes and neighbours. This module creates the tables,
+//! and sets the output interfaces of the router.
 //!
 //! ```text
 //!   route_trie4, _trie6 ──path──► route_paths ──► one next hop, or a bucket of route_groups ──► route_nexthops
@@ -89,7 +89,7 @@ pub struct AnswerSizes {
     pub neighbours: u32,
 }
 
-/// An interface of a virtual router by which the XDP program forwards packets.
+/// An interface of a virtual router through which the XDP program forwards packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerInterface {
     /// Number of the port that the interface is on, below [`ROUTE_PORTS`].
@@ -129,7 +129,7 @@ impl Sources {
     }
 }
 
-/// Parameters by which the XDP program of one port forwards packets according to routes.
+/// Parameters with which the XDP program of one port forwards packets according to routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerPort {
     /// Number of the port in its process. [`AnswerInterface::port`] contains this number.
@@ -199,7 +199,7 @@ pub(crate) struct AnswerMaps {
     secrets: [u64; LINK_SECRETS],
 }
 
-/// Number of secret values of the hash by which on-link destinations are looked up: `ROUTE_LINK_SECRETS`.
+/// Number of secret values of the hash with which on-link destinations are looked up: `ROUTE_LINK_SECRETS`.
 pub const LINK_SECRETS: usize = 12;
 
 /// Decodes the secret values of the hash of on-link destinations from 32-bit words of a program's constants.
@@ -301,7 +301,7 @@ impl Answers {
         self.words(5)
     }
 
-    /// Returns the secret values of the hash by which on-link destinations are looked up. The writer of
+    /// Returns the secret values of the hash with which on-link destinations are looked up. The writer of
     /// [`Answers::links`] needs these values.
     #[must_use]
     pub fn link_secrets(&self) -> [u64; LINK_SECRETS] {
@@ -348,7 +348,7 @@ impl Answers {
 
     /// Sets the output interface with this number. With `None` the XDP programs send no packets to this interface. If
     /// the kernel device of the interface changes, the call waits some milliseconds, in which the XDP programs do not
-    /// use the number. Otherwise a frame could leave by one device with the source MAC address of the other.
+    /// use the number. Otherwise a frame could leave through one device with the source MAC address of the other.
     pub fn set_interface(&self, number: u16, interface: Option<&AnswerInterface>) {
         let at = 2 * usize::from(number);
         let Some([from, to]) = self.interfaces.as_ref().get(at..at + 2) else { return };

@@ -13,7 +13,7 @@ use super::{check, size32};
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RunRequest<'a> {
     pub frame: &'a [u8],
-    /// Device index (in the calling thread's namespace) and receive queue by which the frame seems to arrive. `None`
+    /// Device index (in the calling thread's namespace) and receive queue on which the frame seems to arrive. `None`
     /// stands for queue 0 of a device without a name.
     pub ingress: Option<(u32, u32)>,
     pub repeat: i32,

@@ -1,4 +1,4 @@
-//! Tests of `trivium show`: requested paths, and texts of commands with a text of their own.
+//! Tests `trivium show`: the requested API paths, and the output of commands that have their own text form.
 
 use model::table::Listed;
 use model::{

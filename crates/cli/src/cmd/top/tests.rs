@@ -1,5 +1,5 @@
-//! Tests of the screen of `trivium top` without a daemon. The tests supply recorded counters and states, press
-//! keys, and compare the screen with a file.
+//! Tests the screen of `trivium top` without a daemon. The tests supply recorded counters and states, press keys, and
+//! compare the screen with a file.
 
 use std::path::Path;
 use std::time::Duration;

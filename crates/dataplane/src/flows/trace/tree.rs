@@ -177,7 +177,7 @@ mod tests {
         TraceLine::Did { depth, action: action.to_owned() }
     }
 
-    /// For equal flow entries, trace reports have the indentation of Open vSwitch 3.1.
+    /// Trace reports have the same indentation as trace reports of Open vSwitch 3.1 for equal flow entries.
     #[test]
     fn only_what_others_follow_is_set_in_further() {
         let lines = [

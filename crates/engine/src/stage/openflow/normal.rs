@@ -12,7 +12,7 @@ use crate::flows::FlowBridge;
 use crate::stage::bridge;
 use crate::stage::path_context::Context;
 
-/// Forwards a whole burst by the learning bridge (`NORMAL` action).
+/// Forwards a whole burst with the learning bridge (`NORMAL` action).
 pub(super) fn normal_burst<R: Recorder>(
     own: &Arc<FlowBridge>,
     context: &mut Context<'_, '_, R>,
@@ -22,8 +22,8 @@ pub(super) fn normal_burst<R: Recorder>(
     bridge::execute(&own.bridge, context, burst);
 }
 
-/// Forwards one packet by the learning bridge (`NORMAL` action). The flow key is extracted from the current
-/// contents of the packet, which earlier actions may have changed.
+/// Forwards one packet with the learning bridge (`NORMAL` action). The flow key is extracted from the current contents
+/// of the packet, which earlier actions may have changed.
 pub(super) fn normal<R: Recorder>(own: &Arc<FlowBridge>, context: &mut Context<'_, '_, R>, packet: Packet) {
     let mut key = FlowKey::ZERO;
     let head = packet.head(context.worker.pool.memory());

@@ -21,7 +21,7 @@ pub struct AfXdp {
 }
 
 impl AfXdp {
-    /// Keys of the kind besides the keys of [`XdpOptions`].
+    /// Keys of the kind in addition to the keys of [`XdpOptions`].
     pub(super) const KEYS: &[&str] = &["device", "namespace", "queues"];
 
     pub(super) fn read(name: &PortName, fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Self> {

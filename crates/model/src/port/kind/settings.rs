@@ -1,4 +1,4 @@
-//! Interface by which the checks and the comparison of configurations read the settings of a kind of ports.
+//! Interface through which the checks and the comparison of configurations read the settings of a kind of ports.
 
 use std::path::Path;
 

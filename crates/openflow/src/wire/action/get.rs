@@ -240,7 +240,7 @@ impl Reading<'_> {
         Action::Set { field, value: u128::from(port), mask: field.all_ones(), load: false }
     }
 
-    /// Decodes an OpenFlow 1.1 action that sets one field. Later versions replace these actions by set-field. Like in
+    /// Decodes an OpenFlow 1.1 action that sets one field. Later versions replace these actions with set-field. Like in
     /// Open vSwitch, the OpenFlow 1.1 actions are accepted in all later versions.
     fn set_11(&self, kind: u16, mut body: Reader<'_>) -> Result<Action, Error> {
         let (field, value, most) = match kind {

@@ -20,7 +20,7 @@ pub enum FlowTextError {
     /// The bridge does not have the port.
     #[error("{0}: invalid or unknown port for in_port")]
     Port(String),
-    /// The flow does not meet the field's prerequisite.
+    /// The flow does not fulfil the field's prerequisite.
     #[error("{0}: prerequisites not met; name the protocol too, such as tcp")]
     Prerequisite(String),
 }

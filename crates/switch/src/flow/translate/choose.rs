@@ -1,4 +1,4 @@
-//! Selection of one of several buckets, ports or links by a hash of the packet, in groups, `bundle` and
+//! Selection of one of several buckets, ports or links according to a hash of the packet, in groups, `bundle` and
 //! `multipath`.
 
 use super::{Field, Flow, LIST_WORK, Run};

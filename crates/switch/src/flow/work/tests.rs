@@ -44,8 +44,8 @@ fn heavy() -> Pipeline {
     pipeline
 }
 
-/// A batch of changes that visit all actions of all rules is refused, although the rules are few. Each of these
-/// changes takes too long for the thread of a controller connection.
+/// A batch of changes that visit all actions of all rules is refused although there are only few rules. Each of these
+/// changes would take too long for the thread of a controller connection.
 #[test]
 fn changes_that_visit_actions_cost_as_much_as_the_actions() {
     let mut pipeline = heavy();
@@ -303,8 +303,8 @@ fn the_removal_of_all_meters_is_charged_for_each_meter() {
     assert_eq!(pipeline.meters().count(), 1000);
 }
 
-/// Uses that a batch itself writes count for its later removals of groups and meters, and rules that it adds itself
-/// count for later evictions.
+/// References that a batch itself adds count for the batch's later removals of groups and meters. Rules that the batch
+/// itself adds count for its later evictions.
 #[test]
 fn later_changes_of_a_batch_are_charged_for_what_earlier_ones_write() {
     let mut pipeline = heavy();
@@ -434,8 +434,8 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 proptest! {
-    /// The stored work of all rules, of each table and of each cookie is the sum over the rules, also after
-    /// batches that were reverted.
+    /// The stored work of all rules, of each table and of each cookie equals the sum over the rules, even after batches
+    /// were reverted.
     #[test]
     fn the_stored_work_equals_a_recount(
         batches in proptest::collection::vec((proptest::collection::vec(change(), 1..6), any::<bool>()), 1..20),

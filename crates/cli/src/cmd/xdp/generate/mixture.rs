@@ -190,8 +190,9 @@ impl Mixture<'_> {
     }
 }
 
-/// Returns the order of the frame lengths in one round. Each length occurs as often as its weight states, evenly
-/// distributed: each position gets the length that is furthest behind its share so far.
+/// Returns the order of the frame lengths in one round. The number of occurrences of each length is its weight. The
+/// lengths are evenly distributed: each position gets the length whose number of occurrences so far is furthest below
+/// its share.
 fn round(shares: &[(u16, u32)]) -> Vec<u16> {
     let places: i64 = shares.iter().map(|(_, weight)| i64::from(*weight)).sum();
     let mut behind = vec![0; shares.len()];
