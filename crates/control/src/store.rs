@@ -156,7 +156,7 @@ struct Gate {
 pub(crate) struct Hold(OwnedMutexGuard<Gate>);
 
 impl Hold {
-    /// Prevents all further changes until the process ends, because a successor has taken over.
+    /// Prevents all changes until the process ends, because a successor has taken over.
     pub fn for_good(self) {
         std::mem::forget(self.0);
     }
@@ -301,8 +301,7 @@ impl Store {
         self.troubles.lock().await.push(trouble);
     }
 
-    /// Waits for the end of a configuration change in progress. Further changes are prevented while the returned value
-    /// exists.
+    /// Waits for the end of a configuration change in progress. Changes are prevented while the returned value exists.
     ///
     /// # Errors
     ///

@@ -108,7 +108,7 @@ impl Notifier {
     }
 }
 
-/// Writes the line `ready` to a FIFO. Returns an error at once if no process reads from the FIFO.
+/// Writes the line `ready` to a FIFO. Returns an error immediately if no process reads from the FIFO.
 fn write_ready(path: &Path) -> io::Result<()> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
     OpenOptions::new().write(true).custom_flags(flags).open(path)?.write_all(b"ready\n")

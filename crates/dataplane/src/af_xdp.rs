@@ -74,8 +74,8 @@ pub struct Request<'a> {
 #[derive(Debug, Default)]
 pub struct Start {
     placeholders: Placeholders,
-    /// Whether a port has already been opened. The first port gets its own program at once, without a placeholder. If
-    /// the kernel refuses that program, the daemon stops before it changes other ports.
+    /// Whether a port has already been opened. The first port gets its own program immediately, without a placeholder.
+    /// If the kernel refuses that program, the daemon stops before it changes other ports.
     is_tried: AtomicBool,
 }
 

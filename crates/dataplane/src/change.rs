@@ -158,8 +158,8 @@ fn amend_tap(ifindex: u32, old: &Tap, new: &Tap, mtu: u32) -> Result<(), LinkErr
     new.address.iter().try_for_each(|address| link::add_address(ifindex, *address))
 }
 
-/// Returns the addresses that the former configuration gave to an interface and that the new configuration does
-/// not contain.
+/// Returns the addresses that the former configuration assigned to an interface and that the new configuration does not
+/// contain.
 fn obsolete(before: &[InterfaceAddress], wanted: &[InterfaceAddress]) -> Vec<InterfaceAddress> {
     before.iter().copied().filter(|address| !wanted.contains(address)).collect()
 }

@@ -1,4 +1,4 @@
-//! Tracks the devices in the ports' namespaces by the kernel's netlink notifications. There is one subscription for
+//! Tracks the devices in the ports' namespaces with the kernel's netlink notifications. There is one subscription for
 //! each namespace.
 //!
 //! The housekeeping thread waits on [`DeviceWatches::readiness`]. Therefore, the data plane reacts within

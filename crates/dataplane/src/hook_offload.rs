@@ -1,7 +1,7 @@
 //! Forwarding of bridged frames in the ports' XDP programs (hooks), without the workers. Each port's program gets a
-//! bridge stage, which forwards frames to MAC addresses that the bridge has learned, or by frequently used OpenFlow
-//! flows. This module installs the stage, updates the BPF maps that the stage reads, and disables the stage while it
-//! must not forward.
+//! bridge stage, which forwards frames to MAC addresses that the bridge has learned, or according to frequently used
+//! OpenFlow flows. This module installs the stage, updates the BPF maps that the stage reads, and disables the stage
+//! while it must not forward.
 //!
 //! Without the offload, forwarding is only slower: if the stage cannot be installed, the failure is logged and workers
 //! forward. A change of the running configuration first removes all MAC table entries from the hooks

@@ -13,7 +13,7 @@
 //! This file starts the data plane, runs its housekeeping threads, and shuts it down. The file `requests.rs` answers
 //! the control plane, and `upgrade.rs` hands all state over to a successor process.
 //!
-//! One lock guards the running configuration (`running_state::RunningState`). The engine is not behind this lock,
+//! One lock guards the running configuration (`running_state::RunningState`). This lock does not protect the engine,
 //! because readers of the engine never block. No code in this crate runs in the packet path.
 //!
 //! ```

@@ -77,8 +77,8 @@ fn behind(running_state: &RunningState) -> Vec<(PortName, u32)> {
 /// Returns the MTU in bytes of a bridge's port, for the computation of the lowest MTU. Returns `None` if the port is
 /// ignored in this computation.
 ///
-/// The owner of a namespace can set any MTU on the devices there. Therefore, the MTU of a device in a namespace
-/// counts as at least the MTU that IPv6 requires, unless the configuration itself gives the port a lower MTU.
+/// The owner of a namespace can set any MTU on the devices there. Therefore, the MTU of a device in a namespace counts
+/// as at least the MTU that IPv6 requires, unless the configuration itself sets a lower MTU for the port.
 fn least_of(running: &Running) -> Option<u32> {
     let device = running.device.as_ref()?;
     let least = running.wanted.mtu().map_or(IPV6_MTU, |mtu| mtu.min(IPV6_MTU));

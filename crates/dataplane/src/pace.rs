@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 /// Minimum pause after a round of work. The pause limits the CPU time that a tenant can make the
 /// daemon use.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Pause after the first failed attempt of an operation. The pause doubles with each further failure, up to
-/// [`RETRY_MOST`].
+/// Pause after the first failed attempt of an operation. The pause doubles with each failure, up to [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 

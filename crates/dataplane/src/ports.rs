@@ -208,7 +208,7 @@ impl Running {
     }
 
     /// Records a failed attempt to open the port again. The next attempt is allowed after the time `least`, which
-    /// doubles with each further failure, up to `most`.
+    /// doubles with each failure, up to `most`.
     pub fn refused(&mut self, least: Duration, most: Duration) {
         let wait = least.saturating_mul(1 << self.refusals.min(16)).min(most);
         self.not_before = Some(Instant::now() + wait);

@@ -651,9 +651,9 @@ fn open_one(
 /// The settings and the queues of an opened port, or the reason why a port waits for its device.
 type OpenedOrWaits = Result<(PortSpec, Opened), String>;
 
-/// Opens ports. While the daemon is `starting`, several ports are opened in parallel, and a port
-/// waits for its device if the device is missing. After an error, no further port is opened. The
-/// results are in the order of the ports. A port that was not tried has no result.
+/// Opens ports. While the daemon is `starting`, several ports are opened in parallel, and a port waits for its device
+/// if the device is missing. After an error, no other port is opened. The results are in the order of the ports. A port
+/// that was not tried has no result.
 fn open_all(
     engine: &Engine,
     names: Vec<PortName>,

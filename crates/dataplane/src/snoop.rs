@@ -1,7 +1,7 @@
 //! IGMP and MLD snooping: reads the copies of IGMP and MLD packets that the workers make, and publishes the resulting
 //! multicast groups to the workers.
 //!
-//! Each worker has one ring for the copies. When the ring is full, the worker drops further copies. This is
+//! Each worker has one ring for the copies. When the ring is full, the worker drops additional copies. This is
 //! harmless, because hosts repeat their reports.
 
 use std::collections::BTreeMap;
@@ -22,10 +22,9 @@ use super::running_state::RunningState;
 /// Maximum number of packet copies that one poll reads from one worker's ring. This limits the CPU time that
 /// many IGMP or MLD reports can use.
 const BUDGET: usize = 4096;
-/// Maximum number of reports, leaves, queries and PIM hellos that one poll reads from all rings.
-/// The maximum limits the memory for parsed packets. Each ring has an equal share, and a poll reads
-/// no further packets from a ring whose share is used up. The packets of one worker therefore do
-/// not delay the packets of other workers.
+/// Maximum number of reports, leaves, queries and PIM hellos that one poll reads from all rings. The maximum limits the
+/// memory for parsed packets. Each ring has an equal part of the maximum, and a poll reads no more packets from a ring
+/// whose part is used up. The packets of one worker therefore do not delay the packets of other workers.
 const EVENTS: usize = 65_536;
 /// Maximum length in bytes of an IGMP or MLD packet that is parsed.
 const LONGEST: usize = 2048;

@@ -18,7 +18,7 @@ use super::open;
 use super::ports::{Running, resize_queues};
 use super::running_state::RunningState;
 
-/// Pause after the first failed attempt to open a port again. The pause doubles with each further failure, up to
+/// Pause after the first failed attempt to open a port again. The pause doubles with each failure, up to
 /// [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_millis(200);
 const RETRY_MOST: Duration = Duration::from_millis(1_600);
@@ -141,7 +141,7 @@ fn forget_stations(running_state: &RunningState) {
     }
 }
 
-/// Returns whether a further attempt to open the port `name` is allowed now.
+/// Returns whether another attempt to open the port `name` is allowed now.
 fn may_be_tried(running_state: &RunningState, name: &PortName) -> bool {
     running_state.ports.get(name).is_some_and(Running::may_be_tried)
 }

@@ -8,7 +8,7 @@ use packet::filter::Filter;
 use packet::record::{Recorder, Step};
 use packet::{FlowKey, PortId, WorkerId};
 
-/// Maximum number of steps that are recorded for one packet. Further steps are not recorded, for example those of a
+/// Maximum number of steps that are recorded for one packet. Additional steps are not recorded, for example those of a
 /// flood to many ports.
 pub const STEPS: usize = 48;
 

@@ -41,8 +41,8 @@ fn filled<T: Clone>(len: usize, with: T) -> Vec<T> {
     all
 }
 
-/// Reserves space in a vector for `more` further elements. A large vector is placed on huge pages, in order to avoid a
-/// TLB miss for each random read.
+/// Reserves space in a vector for `more` additional elements. A large vector is placed on huge pages, in order to avoid
+/// a TLB miss for each random read.
 pub fn make_room<T>(all: &mut Vec<T>, more: usize) {
     if all.capacity() - all.len() < more {
         let mut larger = Vec::with_capacity((2 * all.capacity()).max(all.len() + more));
@@ -56,7 +56,7 @@ const PASSED: u32 = 56;
 const ALL_WAYS: u32 = (1 << WAYS) - 1;
 
 impl Tags {
-    /// Returns a bit mask of the ways of the group that have this tag. Bit `n` stands for way `n`.
+    /// Returns a bit mask of the ways of the group that have this tag. Bit `n` represents way `n`.
     #[inline(always)]
     fn ways(self, tag: u8) -> u32 {
         simd::octets_that_are(self.0, tag) & ALL_WAYS
@@ -158,7 +158,7 @@ impl Buckets {
     }
 
     /// Returns a bit mask of the ways in the group of `hash` whose tags match `hash`, and whether the table may contain
-    /// an entry with this hash. Bit `n` stands for way `n`.
+    /// an entry with this hash. Bit `n` represents way `n`.
     #[inline(always)]
     pub fn ways(&self, hash: u32) -> (u32, bool) {
         let tags = self.tags[self.home(hash)];

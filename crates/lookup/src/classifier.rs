@@ -86,7 +86,7 @@ pub struct Options {
     /// Whether tracked look-ups skip a subtable if no rule in the classifier has a prefix of the subtable's prefix
     /// length that matches the key.
     pub prefixes: bool,
-    /// Prefix fields of the layout to which `prefixes` applies. Bit `n` stands for the field with index `n` in the
+    /// Prefix fields of the layout to which `prefixes` applies. Bit `n` represents the field with index `n` in the
     /// layout.
     pub prefix_fields: u8,
     /// Granularity in which look-ups record the prefix bits that a result depends on.

@@ -1,4 +1,4 @@
-//! Instructions that only some CPUs have: detection at run time, and comparison of sixteen octets at once.
+//! Instructions that only some CPUs have: detection at run time, and comparison of sixteen octets at a time.
 //!
 //! Some portable functions are compiled a second time with such instructions. The program contains both variants of
 //! these functions:

@@ -261,7 +261,7 @@ proptest! {
     }
 }
 
-/// Returns a rule. `None` stands for a word that is not compared.
+/// Returns a rule. `None` means a word that is not compared.
 fn rule(words: [Option<(u64, u64)>; WORDS], priority: u16, payload: u32) -> Rule<WORDS, u32> {
     let (value, mask) =
         (words.map(|word| word.map_or(0, |word| word.0)), words.map(|word| word.map_or(0, |word| word.1)));

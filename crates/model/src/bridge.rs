@@ -93,12 +93,12 @@ pub struct Controller {
     /// Whether a `ptcp:` listener may use an address that other machines can reach.
     pub allow_remote: bool,
     /// Local users whose processes may connect to a `ptcp:` listener, besides root and the daemon's own user. Each user
-    /// is a name or a number; `*` stands for all users.
+    /// is a name or a number; `*` represents all users.
     pub passive_users: Vec<String>,
 }
 
 impl Controller {
-    /// Entry of `passive_users` that stands for all users.
+    /// Entry of `passive_users` that represents all users.
     pub const ALL_USERS: &str = "*";
 
     /// Returns a controller with the connection method `target` and default settings.

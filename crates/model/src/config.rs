@@ -91,7 +91,7 @@ pub struct Tcp {
     /// `token`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
-    /// Further bearer tokens, by the names that the log uses for them.
+    /// Additional bearer tokens, by the names that the log uses for them.
     #[serde(rename = "token", skip_serializing_if = "BTreeMap::is_empty")]
     pub tokens: BTreeMap<String, Token>,
 }

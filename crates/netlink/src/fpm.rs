@@ -55,8 +55,8 @@ pub struct Fpm {
     /// Time without a message after which a replay (zebra's announcement of all routes) counts as complete. This time
     /// must exceed the time between the starts of zebra and of the routing daemons.
     pub settle: Duration,
-    /// Maximum number of routes of all origins in the mirror of the kernel's routing state. Further routes that zebra
-    /// announces are refused.
+    /// Maximum number of routes of all origins in the mirror of the kernel's routing state. Additional routes that
+    /// zebra announces are refused.
     pub routes: usize,
     /// Numeric IDs of the local users whose processes may connect.
     pub users: Vec<u32>,
@@ -219,8 +219,8 @@ pub(crate) struct Shared {
     pub(crate) left: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) swept: AtomicU64,
-    /// Value of [`Table::named`]: number of routes that FRR has announced in this FPM session. The maximum value stands
-    /// for `None`.
+    /// Value of [`Table::named`]: number of routes that FRR has announced in this FPM session. The maximum value
+    /// represents `None`.
     pub(crate) named: AtomicU64,
     /// Number of complete replays of zebra's routes that the applier thread has not processed yet. Routes that these
     /// replays did not announce are still in the mirror.

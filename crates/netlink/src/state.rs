@@ -278,7 +278,7 @@ pub struct SettingsKey {
 }
 
 impl SettingsKey {
-    /// Device index that stands for the settings of all devices, such as `net.ipv4.conf.all`.
+    /// Device index that represents the settings of all devices, such as `net.ipv4.conf.all`.
     pub const ALL: u32 = NETCONFA_IFINDEX_ALL;
 }
 

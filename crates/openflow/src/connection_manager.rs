@@ -353,9 +353,8 @@ impl ConnectionManager {
         Arc::clone(&self.changes).try_acquire_owned().ok()
     }
 
-    /// Runs `call` with the bridge on a blocking thread. Waiting for a lock of the flow tables then
-    /// delays no other session. At most one such call runs for each bridge at a time. Further calls
-    /// wait without occupying a thread.
+    /// Runs `call` with the bridge on a blocking thread. Waiting for a lock of the flow tables then delays no other
+    /// session. At most one such call runs for each bridge at a time. Additional calls wait without occupying a thread.
     pub async fn in_turn<T: Send + 'static>(
         &self,
         call: impl FnOnce(&dyn Datapath) -> T + Send + 'static,
@@ -364,7 +363,7 @@ impl ConnectionManager {
     }
 
     /// Queues a packet-out at the slow path. If the flow tables are locked, waits on a blocking thread, one packet-out
-    /// of the bridge at a time. Further packet-outs wait without occupying a thread.
+    /// of the bridge at a time. Additional packet-outs wait without occupying a thread.
     ///
     /// # Errors
     /// Returns the reason if the packet-out is refused.

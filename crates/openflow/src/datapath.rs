@@ -161,7 +161,7 @@ impl TableConfig {
 /// Modification of the configuration of flow tables. A field that is `None` is not changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableMod {
-    /// Number of the table. [`switch::flow::ALL_TABLES`] stands for all tables.
+    /// Number of the table. [`switch::flow::ALL_TABLES`] represents all tables.
     pub table: u8,
     /// New value of [`TableConfig::miss`].
     pub miss: Option<Miss>,
@@ -209,8 +209,8 @@ pub trait Datapath: Send + Sync + 'static {
     /// Returns all ports, including LOCAL, in ascending order of their numbers.
     fn ports(&self) -> Vec<PortDesc>;
 
-    /// Returns whether the bridge has the port with the OpenFlow number `port`. Returns true if
-    /// `port` is `None`, which stands for all ports.
+    /// Returns whether the bridge has the port with the OpenFlow number `port`. Returns true if `port` is `None`, which
+    /// means all ports.
     fn has_ports(&self, port: Option<u32>) -> bool {
         port.is_none_or(|number| self.ports().iter().any(|own| own.number == number))
     }

@@ -60,9 +60,8 @@ const LEAST_RATE: u32 = 256 * 1024;
 /// Delay after which echo requests are answered while the session still processes an earlier
 /// request.
 const ECHO_DELAY: Duration = Duration::from_millis(250);
-/// Maximum amount of received, unprocessed data in octets. While a session processes a request, the
-/// session reads further data only up to this amount. Echo requests in later data are answered
-/// after the request.
+/// Maximum amount of received, unprocessed data in octets. While a session processes a request, the session reads more
+/// data only up to this amount. Echo requests in later data are answered after the request.
 const READ_AHEAD: usize = 256 * 1024;
 
 /// Settings of an OpenFlow session, from the configuration of its controller or listener.
@@ -147,7 +146,7 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// Result of processing a request. `Ok` means that no further reply is needed.
+/// Result of processing a request. `Ok` means that no other reply is needed.
 pub(crate) type Answer = Result<(), Refused>;
 
 /// Reason why a request of the peer was refused, or why the session must end.
@@ -237,8 +236,8 @@ impl<S: AsyncRead> Incoming<S> {
         taken
     }
 
-    /// Waits until further data have been received from the peer. No data are lost if the caller
-    /// drops the future before it completes.
+    /// Waits until more data have been received from the peer. No data are lost if the caller drops the future before
+    /// it completes.
     async fn more(&mut self) -> Result<(), Ended> {
         self.data.drain(..self.used);
         self.used = 0;

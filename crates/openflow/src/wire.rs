@@ -28,7 +28,7 @@ pub(crate) use reader::{get_port, properties};
 pub const NICIRA: u32 = 0x2320;
 /// Experimenter ID of the ONF.
 pub const ONF: u32 = 0x4f4e_4600;
-/// Buffer ID that stands for no buffer (OFP_NO_BUFFER).
+/// Buffer ID that means no buffer (OFP_NO_BUFFER).
 pub const NO_BUFFER: u32 = u32::MAX;
 /// Length of an OpenFlow message header in octets.
 pub const HEADER: usize = 8;

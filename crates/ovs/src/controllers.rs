@@ -62,7 +62,7 @@ struct Sessions {
 /// - `api`: path of the API socket. Sockets of bridges are created in its directory.
 /// - `sockets`: listening sockets of the bridges, which the new process takes over in an upgrade of the daemon.
 /// - `database`: OVSDB tables, into whose controller rows the status of the sessions is written.
-/// - `reconnects`: channel that names each bridge whose sessions end and start again. `None` stands for all bridges.
+/// - `reconnects`: channel that names each bridge whose sessions end and start again. `None` means all bridges.
 /// - `ready`: signalled once the bridges' management sockets accept connections, or after `OPEN`.
 pub async fn run(
     plane: Arc<DataPlane>,

@@ -146,9 +146,9 @@ struct Follower {
     tried: Option<Arc<Desired>>,
     /// Time at which the state in [`Self::tried`] is applied again, because the data plane refused parts of it.
     retry_at: Option<Instant>,
-    /// Interfaces and bridges that the data plane refused in the last attempt. Until the next
-    /// attempt is due, a change that only adds rows is applied without these interfaces and
-    /// bridges. Otherwise each transaction would need a further attempt for each refused object.
+    /// Interfaces and bridges that the data plane refused in the last attempt. Until the next attempt is due, a change
+    /// that only adds rows is applied without these interfaces and bridges. Otherwise each transaction would need
+    /// another attempt for each refused object.
     refused: LeftOut,
 }
 

@@ -34,7 +34,7 @@ use tokio::sync::Semaphore;
 
 /// Maximum length of a JSON-RPC request in bytes.
 const REQUEST_LIMIT: usize = 1 << 20;
-/// Maximum number of clients that are served at the same time. Further clients wait.
+/// Maximum number of clients that are served at the same time. Other clients wait.
 const CLIENT_LIMIT: usize = 32;
 
 /// Result of an `ovs-appctl` command: the output, or the error message.

@@ -62,7 +62,7 @@ pub struct Bridge {
     pub ports: BTreeMap<String, Port>,
     /// Whether IGMP and MLD snooping is enabled on the bridge.
     pub mcast_snooping: bool,
-    /// Names of further columns of the bridge that are set but not supported (`mirrors`, `netflow`, `stp_enable` and
+    /// Names of other columns of the bridge that are set but not supported (`mirrors`, `netflow`, `stp_enable` and
     /// others). Their values are not read.
     pub besides: BTreeSet<&'static str>,
     /// Column `other_config` of the bridge.

@@ -177,7 +177,7 @@ impl Replica {
         &self.schema
     }
 
-    /// Returns the schema of the database as a shared pointer, from which a further replica can be created.
+    /// Returns the schema of the database as a shared pointer, from which another replica can be created.
     pub(crate) fn shared_schema(&self) -> Arc<Schema> {
         Arc::clone(&self.schema)
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Maximum nesting depth of brackets in a message. OVSDB messages have a depth of less than ten.
 const DEPTH_LIMIT: u32 = 64;
 
-/// Reason why no further JSON-RPC messages can be read from a stream.
+/// Reason why no more JSON-RPC messages can be read from a stream.
 #[derive(Debug, thiserror::Error)]
 pub enum RpcError {
     /// A message exceeds the maximum length of the [`Framer`].
@@ -55,13 +55,12 @@ impl Framer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns the next complete message as text. Returns `None` if the stream contains no further complete
-    /// message yet.
+    /// Returns the next complete message as text. Returns `None` if the stream contains no other complete message yet.
     ///
     /// # Errors
     ///
-    /// Returns an error if the stream does not consist of messages, or if a message exceeds the limits. The
-    /// stream cannot be read further then.
+    /// Returns an error if the stream does not consist of messages, or if a message exceeds the limits. The stream
+    /// cannot be read any more then.
     pub fn next_text(&mut self) -> Result<Option<Vec<u8>>, RpcError> {
         if self.depth == 0 {
             let blank = self.bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
@@ -101,8 +100,7 @@ impl Framer {
         Ok(None)
     }
 
-    /// Returns the next complete message. Returns `None` if the stream contains no further complete message
-    /// yet.
+    /// Returns the next complete message. Returns `None` if the stream contains no other complete message yet.
     ///
     /// # Errors
     ///

@@ -58,7 +58,7 @@ pub struct InterfaceStatus {
     pub ifindex: Option<i64>,
     /// Packet and byte counters of the interface, by the name of the counter.
     pub statistics: BTreeMap<String, i64>,
-    /// Further status of the interface, by key, such as `driver_name`.
+    /// Additional status of the interface, by key, such as `driver_name`.
     pub status: BTreeMap<String, String>,
 }
 
@@ -69,7 +69,7 @@ pub struct ControllerStatus {
     pub is_connected: bool,
     /// Role of the controller: `master`, `slave` or `other`. `None` if the controller is not connected.
     pub role: Option<String>,
-    /// Further status of the connection, by key, such as `state` and `sec_since_connect`.
+    /// Additional status of the connection, by key, such as `state` and `sec_since_connect`.
     pub status: BTreeMap<String, String>,
 }
 

@@ -25,7 +25,7 @@ const ETHERNET: u16 = 1;
 )]
 #[repr(C)]
 pub struct Header {
-    /// Hardware address space. The value 1 stands for Ethernet.
+    /// Hardware address space. The value 1 represents Ethernet.
     pub hardware: U16,
     /// Protocol address space, an EtherType.
     pub protocol: U16,

@@ -73,7 +73,7 @@ pub(crate) enum Layer {
     Vxlan(VxlanRepr),
 }
 
-/// Type parameters of [`PacketBuilder`], which stand for the last header in the chain.
+/// Type parameters of [`PacketBuilder`], which represent the last header in the chain.
 pub mod at {
     /// The last header is an Ethernet header or a VLAN tag.
     #[derive(Clone, Copy, Debug)]
@@ -160,7 +160,7 @@ impl<'p, At> PacketBuilder<'p, At> {
         self.layers.iter().flatten().map(Layer::len).sum()
     }
 
-    /// Returns this packet with another type parameter, which stands for a new last header.
+    /// Returns this packet with another type parameter, which represents a new last header.
     pub(crate) fn retag<Next>(self) -> PacketBuilder<'p, Next> {
         PacketBuilder {
             layers: self.layers,

@@ -163,8 +163,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     !crc32c_continue(u32::MAX, bytes)
 }
 
-/// Continues a CRC32c over further bytes, and returns the new state of the CRC register. The initial state is
-/// `u32::MAX`. The caller must complement the last state to get the CRC32c.
+/// Continues a CRC32c over more bytes, and returns the new state of the CRC register. The initial state is `u32::MAX`.
+/// The caller must complement the last state to get the CRC32c.
 pub fn crc32c_continue(state: u32, bytes: &[u8]) -> u32 {
     let mut state = state;
     let mut words = bytes.chunks_exact(8);

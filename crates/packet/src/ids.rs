@@ -112,7 +112,7 @@ impl VlanId {
         self.0 as usize
     }
 
-    /// Returns whether the value is [`VlanId::NONE`], which stands for traffic without a VLAN.
+    /// Returns whether the value is [`VlanId::NONE`], which represents traffic without a VLAN.
     #[inline]
     pub const fn is_none(self) -> bool {
         self.0 == 0

@@ -42,7 +42,7 @@ impl FragmentHeader {
         self.offset_more.get() & 0xfff8
     }
 
-    /// Returns whether further fragments of the original packet follow.
+    /// Returns whether more fragments of the original packet follow.
     pub fn more(&self) -> bool {
         self.offset_more.get() & 1 != 0
     }
@@ -154,7 +154,7 @@ pub struct FragmentRepr {
     pub next_header: u8,
     /// Offset of this fragment's payload in the original packet, in octets, a multiple of 8.
     pub offset: u16,
-    /// Whether further fragments of the original packet follow.
+    /// Whether more fragments of the original packet follow.
     pub more: bool,
     /// Identification of the original packet.
     pub id: u32,

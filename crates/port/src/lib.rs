@@ -39,7 +39,7 @@
 //! | [`pcap`] | capture files |
 //! | [`ring`], [`null`] | in memory: tests and benches |
 //!
-//! Further modules:
+//! Other modules:
 //!
 //! - [`offload`] performs in software the offloads that an output port does not support.
 //! - [`link`], [`ethtool`], [`netdev`], [`watch`] and [`netns`] query and change the state of devices and

@@ -161,7 +161,7 @@ impl Netlink {
         Self::open_for(None)
     }
 
-    /// Opens a socket for requests to a netlink family. `None` stands for rtnetlink.
+    /// Opens a socket for requests to a netlink family. `None` means rtnetlink.
     pub(crate) fn open_for(family: Option<rustix::net::Protocol>) -> Result<Self, NetlinkError> {
         let netlink = Self::with_groups(family, 0, SocketFlags::CLOEXEC)?;
         rustix::net::sockopt::set_socket_timeout(

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Readers load a link-layer address as one word. While the address changes, a reader gets either the old or the new
-//! address. A freed number is reused only after all readers have stopped using it. Number 0 stands for no adjacency.
-//! Routes for which there was no space refer to number 0, and their packets are punted to the kernel.
+//! address. A freed number is reused only after all readers have stopped using it. Number 0 means no adjacency. Routes
+//! for which there was no space refer to number 0, and their packets are punted to the kernel.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -36,7 +36,7 @@ pub const FOREIGN: u16 = u16::MAX;
 const MAC_BITS: u64 = (1 << 48) - 1;
 /// Flag in the first data word of an adjacency: the link-layer address is valid.
 const RESOLVED: u64 = 1 << 48;
-/// Flag in the first data word of an adjacency: the adjacency stands for the on-link destinations of a device.
+/// Flag in the first data word of an adjacency: the adjacency represents the on-link destinations of a device.
 const ON_LINK: u64 = 1 << 49;
 
 /// Key of an adjacency: index of the kernel device and IP address of the neighbour. The address is `None` for the
@@ -82,8 +82,8 @@ pub struct Adjacency {
 }
 
 impl Adjacency {
-    /// Returns whether the adjacency stands for the on-link destinations of a device. If so, the adjacency of
-    /// the destination itself must be looked up ([`AdjacencyView::find`]).
+    /// Returns whether the adjacency represents the on-link destinations of a device. If so, the adjacency of the
+    /// destination itself must be looked up ([`AdjacencyView::find`]).
     #[inline]
     #[must_use]
     pub fn is_on_link(self) -> bool {
@@ -162,8 +162,8 @@ struct Shared {
     hash: LinkHash,
     /// Counters of packets and bytes sent, by adjacency number.
     counts: CounterArray,
-    /// Kernel device index of each interface, by interface number. [`NO_DEVICE`] stands for an interface
-    /// without a device.
+    /// Kernel device index of each interface, by interface number. [`NO_DEVICE`] represents an interface without a
+    /// device.
     devices: Box<[AtomicU32]>,
 }
 
@@ -398,14 +398,14 @@ impl Adjacencies {
     }
 
     /// Returns how often the creation of an adjacency failed because the table or the hash buckets of its address were
-    /// full. The kernel forwards the packets of the routes affected.
+    /// full. The kernel forwards the packets of the affected routes.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
     /// Returns the kernel device and the neighbour's IP address of the adjacency with this number. The address is
-    /// `None` if the adjacency stands for on-link destinations. Returns `None` if the number is not in use.
+    /// `None` if the adjacency represents on-link destinations. Returns `None` if the number is not in use.
     #[must_use]
     pub fn leads(&self, number: u32) -> Option<(u32, Option<IpAddr>)> {
         self.by_number.get(&number).copied()

@@ -149,7 +149,7 @@ impl Scratch {
 }
 
 /// A collector of the packets of a burst that are to be routed. The collector accepts at most 256 packets and ignores
-/// further ones.
+/// additional packets.
 pub struct Gathering<'a> {
     four: Filling<'a, u32>,
     six: Filling<'a, u128>,
@@ -642,7 +642,7 @@ impl Router {
     }
 
     /// Returns the routing decision for a packet that is forwarded to the adjacency with this number. If the adjacency
-    /// stands for on-link destinations, the adjacency of the packet's own destination is used.
+    /// represents on-link destinations, the adjacency of the packet's own destination is used.
     fn towards(&self, mut number: u32, destination: u128) -> Decision {
         let mut adjacency = self.adjacencies.read(number);
         if adjacency.is_on_link() {

@@ -194,9 +194,8 @@ impl Fib {
         self.v6.get(&prefix).is_some()
     }
 
-    /// Sets the path to which routes refer by the number `shared` ([`Path::Shared`]). One write changes the
-    /// path of all routes that use it. If `path` is `None` or is itself [`Path::Shared`], the shared path has
-    /// no next hops.
+    /// Sets the path to which routes refer with the number `shared` ([`Path::Shared`]). One write changes the path of
+    /// all routes that use it. If `path` is `None` or is itself [`Path::Shared`], the shared path has no next hops.
     pub fn define(&mut self, shared: u32, path: Option<&Path>, adjacencies: &mut Adjacencies) {
         self.paths.define(shared, path, adjacencies);
     }

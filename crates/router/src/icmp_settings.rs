@@ -62,8 +62,8 @@ impl Errors {
         self.own.get(usize::from(interface)).is_some_and(|own| own.tells)
     }
 
-    /// Returns the source address of an ICMP error message that is sent to the address `to` by an interface. Returns
-    /// `None` if none or more than one of the interface's addresses is suitable.
+    /// Returns the source address of an ICMP error message that is sent to the address `to` through an interface.
+    /// Returns `None` if none or more than one of the interface's addresses is suitable.
     pub(crate) fn from(&self, interface: u16, to: u128, is_four: bool) -> Option<u128> {
         let own = self.own.get(usize::from(interface))?;
         let all = if is_four { &own.four } else { &own.six };

@@ -55,8 +55,8 @@ pub struct TableMirror {
     /// Table of paths: one word for each path number. Workers handle the packets of paths whose number is beyond the
     /// end of the table.
     pub paths: Memory,
-    /// Table of groups of next hops: [`GROUP_WORDS`] words for each group index. If all groups are in use,
-    /// workers handle the packets of further paths with several next hops.
+    /// Table of groups of next hops: [`GROUP_WORDS`] words for each group index. If all groups are in use, workers
+    /// handle the packets of all other paths with several next hops.
     pub groups: Memory,
 }
 
@@ -68,7 +68,7 @@ pub struct NeighbourMirror {
     /// handle the packets to on-link destinations without an entry.
     pub links: Memory,
     /// Secret numbers for the hash of `links` ([`LINK_SECRETS`]), which the BPF programs must use, too. The numbers are
-    /// random and used for nothing else.
+    /// random and have no other use.
     pub secrets: [u64; LINK_SECRETS],
     /// Counters of the packets and bytes that BPF programs have sent. The memory consists of consecutive tables, one
     /// for each CPU. Each table has [`COUNT_WORDS`] words for each adjacency number, number 0 included.

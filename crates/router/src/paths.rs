@@ -51,7 +51,7 @@ pub enum Verdict {
     Throw,
     /// Forwarding of the packet's family is disabled on its ingress interface.
     NotForwarding,
-    /// The packet is forwarded by the adjacency with this number ([`crate::AdjacencyView`]).
+    /// The packet is forwarded to the adjacency with this number ([`crate::AdjacencyView`]).
     Forward(u32),
 }
 

@@ -53,8 +53,8 @@ const PEERS: usize = 4096;
 const WAYS: usize = 8;
 /// Number of slots for IP addresses that the kernel is resolving. A hash of the address selects the slot.
 const ASKED: usize = 1024;
-/// Time, in nanoseconds, for which a slot for an address under resolution is valid, equal to Linux's resolution time
-/// (`mcast_solicit`).
+/// Time, in nanoseconds, for which the slot of an address that the kernel is resolving is valid. The time equals the
+/// time that Linux takes for a resolution (`mcast_solicit`).
 const ASKED_NS: u64 = 3 * NS_PER_S;
 /// TTL or hop limit that proves that no router has forwarded the packet (RFC 5082), as used by BFD (RFC 5881, section
 /// 5).

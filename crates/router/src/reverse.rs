@@ -160,9 +160,9 @@ fn is_checked(decision: Decision, key: impl FnOnce() -> FlowKey) -> bool {
     }
 }
 
-/// Returns whether a packet, which arrived at a group MAC address, has an IP destination that is neither a multicast
-/// address nor 0.0.0.0 or 255.255.255.255, and a source that need not be on the link. The kernel receives these packets
-/// like others for its own addresses.
+/// Returns whether a packet that was sent to a group MAC address must be checked: its IP destination is a unicast
+/// address other than 0.0.0.0 and 255.255.255.255, and its source need not be on the link. The kernel receives these
+/// packets like other packets to its own addresses.
 fn is_unicast_from_elsewhere(key: &FlowKey) -> bool {
     match key.l3_kind() {
         _ if key.is_tagged() => false,

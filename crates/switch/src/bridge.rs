@@ -130,7 +130,7 @@ impl Bridge {
         self.view.members.iter().map(|member| member.port)
     }
 
-    /// Returns whether `port` transmits frames of the VLAN `vid`. [`VlanId::NONE`] stands for the traffic of
+    /// Returns whether `port` transmits frames of the VLAN `vid`. [`VlanId::NONE`] represents the traffic of
     /// transparent ports, which have no VLANs.
     pub fn carries(&self, port: PortId, vid: VlanId) -> bool {
         self.view.member(port).is_some_and(|member| member.egress(vid.get()).is_some())

@@ -123,7 +123,7 @@ pub enum VlanMode {
     /// An access port: untagged and priority-tagged frames belong to this VLAN and are transmitted untagged.
     /// A frame with any VLAN tag is dropped, even if the tag names this VLAN (as in Open vSwitch).
     Access(VlanId),
-    /// A trunk port, which carries several VLANs by tag.
+    /// A trunk port, which carries the frames of several VLANs, distinguished by their tags.
     Trunk {
         /// VLANs that the port carries. The native VLAN is always included.
         allowed: VlanSet,

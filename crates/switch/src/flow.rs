@@ -7,12 +7,11 @@
 //!             +--> Flow (words for every field) --> translate --> Megaflow: mask + program, for the worker's caches
 //! ```
 //!
-//! [`Flow`] holds all fields of a packet that OpenFlow can match. The first words hold metadata,
-//! tunnel metadata and registers, which are zero when a packet arrives, because no port is a
-//! tunnel. The other words are copied from the [`FlowKey`] and from the [`ExtendedKey`], which
-//! holds fields that only some packets have. A [`Match`] consists of two flows: a value and a mask.
-//! [`Field`] gives the position of each field. The crate `openflow` implements the protocol
-//! versions and wire formats.
+//! [`Flow`] holds all fields of a packet that OpenFlow can match. The first words hold metadata, tunnel metadata and
+//! registers, which are zero when a packet arrives, because no port is a tunnel. The other words are copied from the
+//! [`FlowKey`] and from the [`ExtendedKey`], which holds fields that only some packets have. A [`Match`] consists of
+//! two flows: a value and a mask. [`Field`] specifies the position of each field. The crate `openflow` implements the
+//! protocol versions and wire formats.
 //!
 //! A [`Rule`] is a flow entry of an OpenFlow table. A [`Megaflow`] is the result of a translation: a masked flow and
 //! datapath actions. Workers cache megaflows.

@@ -1,8 +1,8 @@
 //! Keyed hash function for masked words: a sum of products with secret numbers, one product for each word.
 //!
 //! Each word position has two secret numbers. The word is xored with one of them and multiplied by the other, and the
-//! halves of the 128-bit product are xored. A sum over the first words can be continued with further words. The hash of
-//! a key's first words is therefore an intermediate result of the hash of the whole key. The products do not depend on
+//! halves of the 128-bit product are xored. A sum over the first words can be continued with more words. The hash of a
+//! key's first words is therefore an intermediate result of the hash of the whole key. The products do not depend on
 //! each other. A sender that does not know the secret numbers cannot choose keys that collide. A CRC would allow such a
 //! choice.
 

@@ -87,8 +87,8 @@ impl<T> ControlLock<T> {
         Self(Mutex::new(value))
     }
 
-    /// Takes the lock. Poisoning is ignored, because a panicking holder leaves only plain data behind, never
-    /// a broken invariant.
+    /// Takes the lock. Poisoning is ignored, because a panicking holder of the lock leaves only plain data, and never a
+    /// broken invariant.
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -27,8 +27,8 @@ use crate::primitives::{
 pub const DEFAULT_READERS: usize = 64;
 /// Number of retired objects, for which no grace period has begun, at which `retire` calls [`Domain::reclaim`].
 const COLLECT_AT: usize = 64;
-/// Epoch that stands for an offline reader, and for a place of the domain without a reader. The value is greater than
-/// every epoch. Therefore no grace period waits for such a place.
+/// Epoch of an offline reader, and of a place of the domain without a reader. The value is greater than every epoch.
+/// Therefore no grace period waits for such a place.
 const OFFLINE: u64 = u64::MAX;
 
 /// Error of [`Domain::register`]: the domain already has the maximum number of readers.

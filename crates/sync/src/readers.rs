@@ -32,7 +32,7 @@ pub struct ExternalReaders {
 
 #[derive(Default)]
 struct Asked {
-    /// Whether a further wait is required, because a grace period began after the thread's present wait.
+    /// Whether another wait is required, because a grace period began after the thread's present wait.
     again: AtomicBool,
     end: AtomicBool,
 }

@@ -78,7 +78,7 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
         self.publish_arc(Arc::new(value));
     }
 
-    /// Replaces the value with `value`, to which the caller may hold further references. See [`Snapshot::publish`].
+    /// Replaces the value with `value`, to which the caller may hold other references. See [`Snapshot::publish`].
     pub fn publish_arc(&self, value: Arc<T>) {
         let guard = self.writer.lock();
         let old = self.replace(value);

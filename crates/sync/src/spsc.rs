@@ -174,7 +174,7 @@ impl<T: Send> Producer<T> {
         self.ring.head.load(Ordering::Acquire)
     }
 
-    /// Returns the number of free places in the ring. The consumer may free further places at any time.
+    /// Returns the number of free places in the ring. The consumer may free more places at any time.
     #[must_use]
     #[inline]
     pub fn free(&self) -> usize {
@@ -201,7 +201,7 @@ impl<T: Send> Producer<T> {
         self.ring.places.len()
     }
 
-    /// Returns a [`Watch`], with which a further thread can read the ring's positions.
+    /// Returns a [`Watch`], with which another thread can read the ring's positions.
     #[must_use]
     pub fn watch(&self) -> Watch<T> {
         Watch { ring: Arc::clone(&self.ring) }

@@ -3,8 +3,8 @@
 //! binary runs with `pcap` ports, without privileges.
 //!
 //! A case is a directory with these files:
-//! - `config.toml`, whose ports are of kind `pcap`. `@DIR@` stands for the directory of the run. The port `x`
-//!   reads `@DIR@/x.in.pcap` with `timing = "file"` and writes `@DIR@/x.out.pcapng`.
+//! - `config.toml`, whose ports are of kind `pcap`. `@DIR@` represents the directory of the run. The port `x` reads
+//!   `@DIR@/x.in.pcap` with `timing = "file"` and writes `@DIR@/x.out.pcapng`.
 //! - `traffic.txt` with lines `PORT PACKET` in order of arrival. PACKET has the syntax of `trivium explain`.
 //! - `expected.txt` with lines `PORT > PACKET` in hexadecimal digits, by port, then lines `PORT ! REASON
 //!   COUNT`.

@@ -18,8 +18,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Creates an empty lab. The first lab in a process removes namespaces that killed processes have left
-    /// behind.
+    /// Creates an empty lab. The first lab in a process removes namespaces that killed processes have left.
     ///
     /// # Errors
     /// Returns an error if namespaces cannot be created, usually because the process is not root.

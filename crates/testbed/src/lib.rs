@@ -8,8 +8,8 @@
 //!   UdpFlow h1 -> h2: sequence numbers at a rate; FlowReport: lost, overtaken, doubled, longest gap
 //! ```
 //!
-//! A lab removes its namespaces when it is dropped, also after a panic. Namespaces that a killed process left
-//! behind are removed by the next lab.
+//! A lab removes its namespaces when it is dropped, also after a panic. Namespaces that a killed process left are
+//! removed by the next lab.
 //!
 //! ```no_run
 //! let lab = testbed::Lab::new()?;

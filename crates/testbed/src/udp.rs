@@ -117,7 +117,7 @@ impl UdpFlow {
         self.receiver.below.load(Ordering::Relaxed)
     }
 
-    /// Waits until the sender has sent `more` further packets, whether or not they arrive.
+    /// Waits until the sender has sent `more` additional packets, whether or not they arrive.
     ///
     /// # Errors
     /// Returns an error if `timeout` has elapsed.
@@ -129,7 +129,7 @@ impl UdpFlow {
         })
     }
 
-    /// Waits until `more` further packets have arrived.
+    /// Waits until `more` additional packets have arrived.
     ///
     /// # Errors
     /// Returns an error if `timeout` has elapsed.

@@ -329,8 +329,8 @@ impl Attached {
         self.stages.route.as_ref().map(|maps| RouteStage::over(Arc::clone(maps)))
     }
 
-    /// Returns the frame sequence numbers by which the port's XDP program and the workers keep the frames of a flow in
-    /// order. Returns `None` if the virtual router stage does not keep frame order ([`RouteStage::in_order`]).
+    /// Returns the frame sequence numbers with which the port's XDP program and the workers keep the frames of a flow
+    /// in order. Returns `None` if the virtual router stage does not keep frame order ([`RouteStage::in_order`]).
     #[must_use]
     pub fn route_orders(&self) -> Option<&Arc<Orders>> {
         self.stages.route.as_ref().and_then(|route| route.orders())

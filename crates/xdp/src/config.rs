@@ -48,8 +48,8 @@ pub struct ProgramConfig {
     pub owner: Owner,
     /// Treatment of frames from a receive queue that has no AF_XDP socket.
     pub when_down: WhenDown,
-    /// Number of receive queues of the device, 1 to 65536. Frames from a further queue are passed or dropped,
-    /// as `when_down` states.
+    /// Number of receive queues of the device, 1 to 65536. Frames from any other queue are passed or dropped, as
+    /// `when_down` states.
     pub queues: u32,
     /// Local addresses that are written to the maps when the program is loaded.
     pub locals: LocalAddresses,

@@ -13,46 +13,47 @@ pub enum Counter {
     /// The frame was redirected to the AF_XDP socket of its receive queue. If the socket's ring is full, the frame is
     /// lost and counted by the socket.
     Steered,
-    /// The frame was passed to the kernel, because its receive queue has no socket and `when_down` is pass.
+    /// The frame was passed to the kernel, because the frame's receive queue has no socket and `when_down` is pass.
     DownPassed,
-    /// The frame was dropped, because its receive queue has no socket and `when_down` is drop.
+    /// The frame was dropped, because the frame's receive queue has no socket and `when_down` is drop.
     DownDropped,
-    /// The frame was passed to the kernel, because it is neither IPv4 nor IPv6 (for example ARP, LLDP, LACP).
+    /// The frame was passed to the kernel, because the frame is neither IPv4 nor IPv6 (for example ARP, LLDP, LACP).
     PassedControl,
-    /// The frame was passed to the kernel, because its destination is broadcast or multicast.
+    /// The frame was passed to the kernel, because the frame's destination is broadcast or multicast.
     PassedGroup,
-    /// The frame was passed to the kernel, because it is a packet to a local IPv4 address.
+    /// The frame was passed to the kernel, because the frame is a packet to a local IPv4 address.
     PassedLocal4,
-    /// The frame was passed to the kernel, because it is a packet to a local or a link-local IPv6 address.
+    /// The frame was passed to the kernel, because the frame is a packet to a local or a link-local IPv6 address.
     PassedLocal6,
-    /// The frame was passed to the kernel, because it is an IP fragment.
+    /// The frame was passed to the kernel, because the frame is an IP fragment.
     PassedFragment,
-    /// The frame was passed to the kernel, because its headers are truncated, contradictory or too many.
+    /// The frame was passed to the kernel, because the frame's headers are truncated, contradictory or too many.
     PassedMalformed,
     /// The program stopped with an error, because one of its stages returned an invalid verdict. This is a
     /// defect of the program.
     Aborted,
     /// A drop rule of the filter dropped the frame.
     FilterDropped,
-    /// The frame was dropped, because it exceeded the rate limit of a filter rule.
+    /// The frame was dropped, because the frame exceeded the rate limit of a filter rule.
     FilterLimited,
     /// The bridge stage redirected the frame to the output device of its destination MAC address (station).
     Bridged,
     /// The bridge stage dropped the frame, because the output device for its destination MAC address no longer exists
     /// or the frame buffer had no space for a VLAN tag.
     BridgeLost,
-    /// The bridge stage dropped the frame, because its receive queue was overflowing. The frame would have gone to the
-    /// worker only so that the frame does not overtake earlier frames of its flow.
+    /// The bridge stage dropped the frame, because the frame's receive queue was overflowing. The frame would have gone
+    /// to the worker only so that the frame does not overtake earlier frames of its flow.
     BridgeHeld,
     /// The kernel routing stage forwarded the frame according to the kernel's routes.
     FibForwarded,
-    /// The kernel routing stage passed the frame to the kernel, because its destination MAC address is not the port's.
+    /// The kernel routing stage passed the frame to the kernel, because the frame's destination MAC address is not the
+    /// MAC address of the port.
     FibStation,
-    /// The kernel routing stage passed the frame to the kernel, because it has a VLAN tag.
+    /// The kernel routing stage passed the frame to the kernel, because the frame has a VLAN tag.
     FibTagged,
-    /// The kernel routing stage passed the frame to the kernel, because one of its IP addresses must not be
-    /// forwarded. Examples are a source address of this host, a source whose reverse path leads to another
-    /// device, and loopback, link-local and reserved addresses.
+    /// The kernel routing stage passed the frame to the kernel, because one of the frame's IP addresses must not be
+    /// forwarded. Examples are a source address of this host, a source whose reverse path leads to another device, and
+    /// loopback, link-local and reserved addresses.
     FibAddress,
     /// The kernel routing stage passed the frame to the kernel, because the TTL or hop limit is 1 or 0.
     FibTtl,
@@ -74,7 +75,7 @@ pub enum Counter {
     /// The kernel routing stage passed the frame to the kernel, because forwarding is disabled on the
     /// receiving device.
     FibDisabled,
-    /// The kernel routing stage passed the frame to the kernel, because its route encapsulates packets.
+    /// The kernel routing stage passed the frame to the kernel, because the frame's route encapsulates packets.
     FibTunnel,
     /// The kernel routing stage passed the frame to the kernel, because the next hop's Ethernet address is
     /// unknown.
@@ -99,18 +100,18 @@ pub enum Counter {
     SteeringCpu,
     /// The filter replied to the frame, a TCP SYN to a protected service, with a SYN cookie.
     FilterAnswered,
-    /// The virtual router stage passed the frame to the kernel, because its destination MAC address does not
+    /// The virtual router stage passed the frame to the kernel, because the frame's destination MAC address does not
     /// belong to the router's port.
     RouteStation,
-    /// The virtual router stage passed the frame to the kernel, because its VLAN is not an interface of the
+    /// The virtual router stage passed the frame to the kernel, because the frame's VLAN is not an interface of the
     /// router.
     RouteTagged,
-    /// The virtual router stage passed the frame to the kernel, because one of its IP addresses is never
+    /// The virtual router stage passed the frame to the kernel, because one of the frame's IP addresses is never
     /// routed, or its source is one of the router's own addresses.
     RouteAddress,
     /// The virtual router stage passed the frame to the kernel, because the TTL or hop limit is 1 or 0.
     RouteTtl,
-    /// The virtual router stage passed the frame to the kernel, because it has IPv4 options or an IPv6
+    /// The virtual router stage passed the frame to the kernel, because the frame has IPv4 options or an IPv6
     /// hop-by-hop header.
     RouteOptions,
     /// The virtual router stage forwarded the frame according to a route and redirected it to the next hop.
@@ -126,7 +127,7 @@ pub enum Counter {
     /// The virtual router stage dropped the frame, because the frame failed the reverse path check: the route to its
     /// source leads to another interface or does not exist.
     RouteReversePath,
-    /// The virtual router stage dropped the frame, because it is control traffic that exceeds a rate limit of
+    /// The virtual router stage dropped the frame, because the frame is control traffic that exceeds a rate limit of
     /// the router.
     RouteLimited,
 }

@@ -100,8 +100,8 @@ impl DumpMaps {
     }
 }
 
-/// A packet capture for a port's program. When the ring buffer is full, further frames are counted and not captured.
-/// The program never waits for the reader of the ring buffer.
+/// A packet capture for a port's program. When the ring buffer is full, frames are only counted and not captured. The
+/// program never waits for the reader of the ring buffer.
 #[derive(Debug)]
 pub struct Dump {
     maps: Arc<DumpMaps>,

@@ -48,7 +48,8 @@ impl HookDescriptors {
         [link, xsks, local4, local6, counters].map(AsFd::as_fd)
     }
 
-    /// Names the descriptors that a predecessor has sent, in the order of [`HookDescriptors::as_array`].
+    /// Assigns the descriptors that a predecessor has sent to the fields of this value, in the order of
+    /// [`HookDescriptors::as_array`].
     #[must_use]
     pub fn from_array(descriptors: [OwnedFd; HookDescriptors::COUNT]) -> HookDescriptors {
         let [link, xsks, local4, local6, counters] = descriptors;

@@ -29,9 +29,9 @@ pub fn inspect(ifindex: u32) -> Result<Option<ProgramOnDevice>, Error> {
     Ok(Some(ProgramOnDevice { id, name: name.unwrap_or_default(), mode, link }))
 }
 
-/// Returns the id of the BPF link by which the program with the id `program` is attached to the device `ifindex`. The
-/// kernel does not report the namespace of a link, so links are compared by program id and device index. Returns `None`
-/// if there is no such link.
+/// Returns the id of the BPF link through which the program with the id `program` is attached to the device `ifindex`.
+/// The kernel does not report the namespace of a link, so links are compared by program id and device index. Returns
+/// `None` if there is no such link.
 fn holding_link(program: u32, ifindex: u32) -> io::Result<Option<u32>> {
     let mut at = 0;
     while let Some(id) = sys::link_next(at)? {

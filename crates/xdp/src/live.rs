@@ -42,18 +42,18 @@ const POOL_PAUSE: Duration = Duration::from_millis(20);
 /// program is attached to a device ([`Generator::parked`]), and 25 ms otherwise.
 const PACE: Duration = Duration::from_millis(1);
 
-/// Amount of traffic that a generator has given to a device for transmission.
+/// Amount of traffic that a generator has passed to a device for transmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offered {
-    /// Number of frames given to the device for transmission. The device may accept fewer frames,
-    /// which only the counters of the device show.
+    /// Number of frames passed to the device for transmission. The device may accept fewer frames, which only the
+    /// counters of the device show.
     pub packets: u64,
-    /// Time from the first to the last frame given to the device.
+    /// Time from the first to the last frame passed to the device.
     pub elapsed: Duration,
 }
 
 impl Offered {
-    /// Returns the mean rate of the frames given to the device, in packets per second.
+    /// Returns the mean rate of the frames passed to the device, in packets per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         // The conversion is exact up to 2^53 packets.
@@ -136,7 +136,7 @@ impl Generator {
         })
     }
 
-    /// Returns the number of frames that were given to the device since the generator was created.
+    /// Returns the number of frames that were passed to the device since the generator was created.
     fn sent(&self) -> Result<u64, Error> {
         let state = sys::map_lookup::<16>(self.state.as_fd(), 0).map_err(|source| Error::Map {
             map: "state",

@@ -56,7 +56,7 @@ pub struct ProgramOnDevice {
     pub name: String,
     /// XDP mode in which the program runs.
     pub mode: Mode,
-    /// Id of the BPF link that attaches the program. `None` if the program was attached by netlink (`ip link`).
+    /// Id of the BPF link that attaches the program. `None` if the program was attached through netlink (`ip link`).
     pub link: Option<u32>,
 }
 
@@ -69,7 +69,7 @@ pub struct Fallback {
     pub multi_buffer: bool,
     /// Error number that the kernel returned for the attempt.
     pub errno: i32,
-    /// Error message of the driver for the attempt. Empty if the driver gave no message.
+    /// Error message of the driver for the attempt. Empty if the driver returned no message.
     pub reason: String,
 }
 

@@ -98,7 +98,7 @@ impl PinPath {
     }
 
     /// Restricts access to the parent of all pin directories under the root of [`PinPath::new`] to the user of the
-    /// process, because earlier releases gave other users access. If another user owned the directory, changes the
+    /// process, because other users had access in earlier releases. If another user owned the directory, changes the
     /// owner to the user of the process, removes the other user's files in it, and returns `true`. Does nothing if the
     /// directory does not exist.
     ///

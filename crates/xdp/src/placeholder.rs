@@ -1,9 +1,9 @@
 //! Placeholder programs, which run on ports until the ports get their own XDP programs.
 //!
-//! A process that opens many ports at once attaches one shared placeholder to all of them. The kernel waits for an RCU
-//! grace period when it attaches a program that no other device runs, and it verifies each program that is loaded. With
-//! a placeholder, the wait and the verification happen once for each port: when the port's own program with all its
-//! stages replaces the placeholder. The verdict of a placeholder is `when_down` for all frames.
+//! A process that opens many ports at the same time attaches one shared placeholder to all of them. The kernel waits
+//! for an RCU grace period when it attaches a program that no other device runs, and it verifies each program that is
+//! loaded. With a placeholder, the wait and the verification happen once for each port: when the port's own program
+//! with all its stages replaces the placeholder. The verdict of a placeholder is `when_down` for all frames.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -454,10 +454,10 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// Returns a copy of the stage that limits the rate of control packets to the kernel by
-    /// `limits`. `interface` is the number of the router interface that receives the port's
-    /// untagged frames. Packets from known neighbours have rate limits of their own. Only a stage
-    /// that forwards packets recognises known neighbours, because it finds them by its routes.
+    /// Returns a copy of the stage that limits the rate of control packets to the kernel as `limits` specifies.
+    /// `interface` is the number of the router interface that receives the port's untagged frames. Packets from known
+    /// neighbours have rate limits of their own. Only a stage that forwards packets recognises known neighbours,
+    /// because the stage finds them with its routes.
     #[must_use]
     pub fn limited(self, limits: &PuntLimits, interface: u16) -> RouteStage {
         let mut maps = self.maps.shared();

@@ -118,7 +118,7 @@ pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     Ok(LinkInfo { is_xdp, id: info.id, program: info.prog_id, ifindex })
 }
 
-/// Returns the id of the next BPF link after the id `id`. Returns `None` if there is no further link.
+/// Returns the id of the next BPF link after the id `id`. Returns `None` if there is no other link.
 pub(crate) fn link_next(id: u32) -> io::Result<Option<u32>> {
     let mut next = 0;
     // SAFETY: the call writes one u32.

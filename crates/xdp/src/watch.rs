@@ -75,7 +75,7 @@ pub struct Loss {
     /// Point in the kernel at which the frames were lost.
     pub event: LossEvent,
     /// Reason for the loss: verdict of the program, number of the target CPU, or error number, depending on the event.
-    /// 0 if the driver gives no reason.
+    /// 0 if the driver reports no reason.
     pub code: u32,
     /// Number of frames that were lost.
     pub frames: u64,

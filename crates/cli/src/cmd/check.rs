@@ -50,7 +50,7 @@ pub fn run(args: &Check) -> Result<(), Failure> {
     if refused { Err(Failure::told(Kind::Refused)) } else { Ok(()) }
 }
 
-/// Prints the problems of a configuration on standard error, one a line.
+/// Prints the problems of a configuration on standard error, one problem per line.
 pub fn print_problems(problems: &[Problem]) {
     for problem in problems {
         eprintln!("{problem}");

@@ -27,8 +27,8 @@ use crate::failure::Failure;
 /// Commands whose implementation is in crates that depend on this crate.
 #[derive(Clone, Copy, Debug)]
 pub struct OtherCommands {
-    /// Implementation of `trivium run`. The second argument is the path of the API socket, if the
-    /// command line gives a path.
+    /// Implementation of `trivium run`. The second argument is the path of the API socket, if the command line contains
+    /// a path.
     pub run: fn(&Run, Option<&Path>) -> Result<(), Failure>,
     /// Implementation of `trivium bench`.
     pub bench: fn(&Bench) -> Result<(), Failure>,

@@ -75,8 +75,8 @@ impl LogFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the file at `path` as log file for all further lines. Returns `false` if this file is already
-    /// open as log file.
+    /// Opens the file at `path` as log file for all later lines. Returns `false` if this file is already open as log
+    /// file.
     pub fn open(&self, path: &Path) -> io::Result<bool> {
         let file = open(path)?;
         let mut state = self.state();

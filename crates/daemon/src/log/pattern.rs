@@ -22,7 +22,7 @@ pub struct Parts<'a> {
     pub uptime: Duration,
 }
 
-/// Formats a log line by a pattern. In the pattern, `%` and a letter stand for one value of `parts`.
+/// Formats a log line according to a pattern. In the pattern, `%` and a letter represent one value of `parts`.
 pub fn line(pattern: &str, parts: &Parts<'_>) -> String {
     let mut line = String::new();
     let mut rest = pattern.chars().peekable();
@@ -80,7 +80,7 @@ fn hostname() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim_end().to_owned()
 }
 
-/// Formats a time in UTC by a strftime(3) format. Each `#` in the format stands for one digit of the fraction
+/// Formats a time in UTC according to a strftime(3) format. Each `#` in the format represents one digit of the fraction
 /// of the second.
 fn date(format: &str, time: SystemTime) -> String {
     const MONTHS: [&str; 12] =

@@ -105,7 +105,7 @@ const TABLES: &str =
     "eviction and vacancy events are there; connections, NSH, MPLS masks and 56 options of tunnels are not";
 const DATA_PATH: &str = "the data path's own names and numbers";
 
-/// Commands in each of [`VERSIONS`]. `~` stands for a space within a word.
+/// Commands in each of [`VERSIONS`]. `~` represents a space within a word.
 const ALL_VERSIONS: &[&str] = &[
     "show br0",
     "dump-desc br0",

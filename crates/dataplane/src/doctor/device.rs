@@ -1,5 +1,5 @@
-//! Diagnostics of a port's device, in the device's namespace: driver, link, offloads, the other end of a veth
-//! pair, and frames that would leak between kernel and bridge.
+//! Diagnostics of a port's device, in the device's namespace: driver, link, offloads, the peer of a veth device, and
+//! frames that would leak between kernel and bridge.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -316,8 +316,8 @@ impl File<'_> {
         self.tell(Finding::Warning, what, fix);
     }
 
-    /// Reports problems at the other end of a veth pair: its checksum offload, its MTU, and an XDP program
-    /// that receives the port's frames there.
+    /// Reports problems of the peer of a veth device: its checksum offload, its MTU, and an XDP program that receives
+    /// the port's frames there.
     fn peer(&mut self, info: &LinkInfo) {
         if info.kind.as_deref() != Some("veth") {
             return;

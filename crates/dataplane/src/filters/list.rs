@@ -19,7 +19,7 @@ use super::{Definition, Filtering, Filters, failed, object};
 pub struct Expiring(String, Option<u64>);
 
 impl Expiring {
-    /// Converts the prefixes that an operator has blocked by a filter into hand-over state.
+    /// Converts the prefixes that an operator has blocked in a filter into hand-over state.
     pub fn all(blocks: &Blocks) -> Vec<Expiring> {
         blocks
             .iter()

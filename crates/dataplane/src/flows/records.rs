@@ -155,8 +155,7 @@ pub(super) struct RuleRecord {
     pub created: u64,
     /// Time when the flow entry was last used.
     pub used: u64,
-    /// Whether the first action in `message` stands for a meter instruction. OpenFlow 1.5 has
-    /// meters only as actions.
+    /// Whether the first action in `message` represents a meter instruction. OpenFlow 1.5 has meters only as actions.
     pub metered: bool,
     /// Time of the last change of the flow entry. 0 if the entry was never changed, or if the predecessor does
     /// not send the field.

@@ -16,13 +16,13 @@
 //!    |  ends without clean-up                 |  serves the API, notifies systemd
 //! ```
 //!
-//! - Until Prepared, the old process is unchanged.
-//! - Until Committed, the new process accesses no packet and no ring. The old process can resume with its own
-//!   descriptors, because it sent duplicates.
+//! - Until the message Prepared, the old process is unchanged.
+//! - Until the message Committed, the new process accesses no packet and no ring. The old process can resume with its
+//!   own descriptors, because it sent duplicates.
 //! - Between Committed and Running, the new process may have used the rings. If the new process ends
 //!   in this phase, the old process opens its AF_XDP sockets again and continues.
-//! - The old process kills the new one (SIGKILL) before it resumes anything, and then reads from the socket
-//!   whether the new process has sent Committed.
+//! - The old process kills the new one (SIGKILL) before it resumes anything, and then checks whether the socket
+//!   contains the message Committed.
 //! - Captures and traces end before the workers stop. IGMP and MLD snooping keeps its groups, and
 //!   continues with the workers that start next.
 //! - One deadline covers all messages of the hand-over. The watchdog is fed until this deadline. A process
@@ -34,8 +34,8 @@
 //! - A process whose workers or slow path cannot be stopped, or that cannot resume the data plane, aborts, so
 //!   that a supervisor restarts it.
 //!
-//! Peers without the commit step are supported: a predecessor that sends no Commit (`Offer::commit` is
-//! false), and a successor that answers the hand-over state with Running at once.
+//! Peers without the commit step are supported: a predecessor that sends no Commit (`Offer::commit` is false), and a
+//! successor that immediately answers the hand-over state with Running.
 
 pub mod bundle;
 mod channel;

@@ -64,7 +64,7 @@ impl Progress {
         self.state().successor = None;
     }
 
-    /// Kills the successor that is taking over, and prevents further hand-overs.
+    /// Kills the successor that is taking over, and prevents later hand-overs.
     pub fn cancel(&self) {
         let mut state = self.state();
         state.cancelled = true;

@@ -10,7 +10,7 @@ use packet::MacAddr;
 /// second apart, because the first announcement may be sent before the link is up at the other end.
 pub const TIMES: u8 = 3;
 
-/// Maximum number of announcements in one second. Further announcements are sent one second later.
+/// Maximum number of announcements in one second. Additional announcements are sent one second later.
 pub const AT_ONCE: usize = 64;
 
 /// Number of recorded IP addresses above which addresses that no longer exist are removed from the record.

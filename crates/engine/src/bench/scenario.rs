@@ -176,7 +176,7 @@ pub struct Options {
     pub seconds: f64,
     /// Number of workers. Each worker has one queue of each of the two ports.
     pub workers: usize,
-    /// Number of the CPU core that the first worker uses. Further workers use the following cores.
+    /// Number of the CPU core that the first worker uses. Additional workers use the following cores.
     pub first_core: usize,
     /// Function that returns the number of heap allocations that the process has made so far. The program's counting
     /// allocator provides the function.

@@ -19,9 +19,9 @@ use crate::counters::{MAX_PORTS, WorkerCounters};
 /// `clone-budget`.
 pub const CLONE_BUDGET: u32 = 4096;
 
-/// Maximum number of segments into which software segmentation divides the packets of one burst. Further packets that
-/// need segmentation are dropped with the reason `clone-budget`. For comparison, 64 packets of 64 KiB result in some
-/// 3,000 segments of Ethernet size.
+/// Maximum number of segments into which software segmentation divides the packets of one burst. Additional packets
+/// that need segmentation are dropped with the reason `clone-budget`. For comparison, 64 packets of 64 KiB result in
+/// some 3,000 segments of Ethernet size.
 pub const SEGMENT_BUDGET: u32 = 16_384;
 
 /// Worker context: the private state of one worker that the stages need in addition to the burst and the forwarding

@@ -10,8 +10,8 @@
 //! - The number of patch ports that a packet may pass is limited ([`port::HOPS`]).
 //! - Copies count toward the copy budget of the received burst from which they derive
 //!   ([`super::CLONE_BUDGET`]).
-//! - The packets of one received burst may arrive at patch ports at most `PASSES` times in total. Further
-//!   packets are dropped.
+//! - The packets of one received burst may arrive at patch ports at most `PASSES` times in total. Additional packets
+//!   are dropped.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, PortId, QueueId};

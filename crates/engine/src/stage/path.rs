@@ -33,7 +33,7 @@ pub(crate) struct Source<'w> {
 }
 
 /// Takes a burst through the stages of one port, from parsing to transmission. Packets that are sent to patch ports are
-/// stored in [`WorkerContext`], and the caller processes them further.
+/// stored in [`WorkerContext`], and the caller continues to process them.
 pub(crate) fn run<R: Recorder>(
     source: &Source<'_>,
     burst: &mut Burst,

@@ -24,7 +24,7 @@ pub const BURST: usize = 32;
 // Macros, because closures in iterators would become functions without the target features of
 // `burst_in_wide_words`.
 
-/// Runs a block of code for each key in a set of keys. The set is a bit mask in which bit `n` stands for the key with
+/// Runs a block of code for each key in a set of keys. The set is a bit mask in which bit `n` represents the key with
 /// index `n`.
 macro_rules! each {
     ($set:expr, |$at:ident| $what:expr) => {{
@@ -67,7 +67,7 @@ struct Fields {
     /// For each field, bit mask of the keys for which `values` and `bits` have been computed.
     known: [u32; MOST_PREFIXES],
     /// For each field and key: with octet granularity, the value of the field. With bit granularity, the lengths of the
-    /// prefixes that match the field (bit `n - 1` stands for length `n`).
+    /// prefixes that match the field (bit `n - 1` represents length `n`).
     values: [[u128; BURST]; MOST_PREFIXES],
     /// For each field and key, number of leading bits of the field that the result of the prefix query depends on.
     bits: [[u32; BURST]; MOST_PREFIXES],

@@ -1,10 +1,10 @@
 //! The set of the prefixes that rules have in one field, with octet granularity. The module uses sets of
 //! hashes instead of a trie. A query of a large table then reads a few independent memory locations.
 //!
-//! One set holds the hashes of the prefixes. For each number of octets, a further set holds the hashes of the first
-//! octets of all longer prefixes. The first of these sets that lacks the key's octets determines how many octets
-//! prove that no prefix with more octets matches. If two hashes collide, an absent prefix seems present. The result
-//! then depends on more bits than necessary, never on fewer.
+//! One set holds the hashes of the prefixes. For each number of octets, another set holds the hashes of the first
+//! octets of all longer prefixes. The first of these sets that lacks the key's octets determines how many octets prove
+//! that no prefix with more octets matches. If two hashes collide, an absent prefix seems present. The result then
+//! depends on more bits than necessary, never on fewer.
 
 use sync::hash::{Secret, Secrets, fold, short};
 

@@ -1,7 +1,7 @@
 //! Index that maps each value of the partition words (see [`Layout::new`](super::Layout::new)) to the
 //! subtables that have rules with this value.
 //!
-//! The index maps each value to 64 bits. Bit `n` stands for all subtables whose index modulo 64 is `n`. A subtable
+//! The index maps each value to 64 bits. Bit `n` represents all subtables whose index modulo 64 is `n`. A subtable
 //! whose bit is clear has no rule with this value.
 
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub struct Partitions {
     free: Vec<u32>,
 }
 
-/// Returns the bit that stands for a subtable in the bit mask of a partition value.
+/// Returns the bit that represents a subtable in the bit mask of a partition value.
 #[inline(always)]
 pub fn bit(subtable: u32) -> u64 {
     1 << (subtable % 64)

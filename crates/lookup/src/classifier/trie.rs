@@ -16,7 +16,7 @@ pub fn leading(length: u32) -> u128 {
 /// Result of searching the trie for the prefixes that match a field value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// Lengths of the prefixes that match the value. Bit `n - 1` stands for length `n`.
+    /// Lengths of the prefixes that match the value. Bit `n - 1` represents length `n`.
     pub lengths: u128,
     /// Number of leading bits of the value that the result depends on. A value with equal leading bits
     /// matches the same prefixes.

@@ -1,7 +1,7 @@
 //! Reads the fields of one table with their types and bounds, and reports unknown keys at the end.
 //!
 //! Every reader function returns `None` both if the key is absent and if its value is wrong. A wrong value adds a
-//! problem. Reading then continues and finds further problems.
+//! problem. Reading then continues and finds more problems.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

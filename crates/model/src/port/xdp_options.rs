@@ -61,8 +61,7 @@ impl Default for XdpOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Routing {
-    /// Routes of the kernel. The hook transmits packets that the kernel would forward without further
-    /// processing.
+    /// Routes of the kernel. The hook transmits packets that the kernel would forward without any other processing.
     Kernel,
 }
 

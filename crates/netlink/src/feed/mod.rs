@@ -42,7 +42,7 @@ use crate::state::{self, FibOutcome, NextHop, Rule};
 
 /// Maximum number of routing tables of a router, in addition to the main and the local table. Each table takes
 /// megabytes of memory and contains all next-hop objects. If a router needs more tables, the kernel forwards the
-/// packets that use the further tables.
+/// packets that use the additional tables.
 const TABLES: usize = 64;
 /// Maximum number of policy rules of an address family that workers evaluate. If a family has more rules, the kernel
 /// forwards the packets of this family.
@@ -323,8 +323,8 @@ impl Feed {
         self.waiting.contains(&key) || self.without_table.contains(&key)
     }
 
-    /// Returns whether the router has the maximum number of tables, so no further table can be created. The
-    /// main and the local table are not counted.
+    /// Returns whether the router has the maximum number of tables, so no other table can be created. The main and the
+    /// local table are not counted.
     fn has_all_tables(&self) -> bool {
         let own = self.fibs.keys().filter(|table| !matches!(**table, RT_TABLE_MAIN | RT_TABLE_LOCAL)).count();
         own >= TABLES

@@ -17,7 +17,7 @@ use super::wire::Decoder;
 use super::{FpmListener, Said, Shared, locked};
 use crate::decode::{Event, Object};
 
-/// Maximum number of bytes that are read from a connection at once.
+/// Maximum number of bytes that are read from a connection in one call.
 const CHUNK: usize = 256 << 10;
 /// Maximum number of consecutive reads from a connection before answers and other work are processed.
 const TURNS: usize = 16;
@@ -29,7 +29,7 @@ const BATCH: usize = 4096;
 pub(crate) const BATCHES: usize = 16;
 /// Time for which the deletion of a route is held back, because a new route that replaces it may follow.
 const HOLD: Duration = Duration::from_millis(5);
-/// Number of bytes of encoded answers to zebra that are written to a connection at once.
+/// Number of bytes of encoded answers to zebra that are written to a connection in one call.
 const ANSWERS: usize = 64 << 10;
 /// Time without a sent byte after which a peer that does not read its answers is disconnected.
 const UNREAD: Duration = Duration::from_secs(30);
@@ -38,8 +38,8 @@ const SPARE: usize = 65_536;
 /// Interval at which the idle thread checks whether it must end, and tries to open its listening socket if the socket
 /// does not exist yet.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time without received data after which the kernel sends a keepalive probe to the peer. Two further probes
-/// follow at half this interval.
+/// Time without received data after which the kernel sends a keepalive probe to the peer. Two more probes follow at
+/// half this interval.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Multiple of the settling time (`super::Fpm::settle`) after which a replay (zebra's announcement of all routes)
 /// counts as complete even if messages keep arriving.
@@ -215,7 +215,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
 
     /// Accepts new connections whose peers are permitted. If an FPM session is open, the open session is kept and the
     /// new connection is refused. A session that its peer has closed is replaced. The number of connections for each
-    /// call is limited, therefore refused connections do not delay the session.
+    /// call is limited, so that refused connections do not delay the session.
     fn accept(&mut self) -> Result<(), Ended> {
         for _ in 0..ACCEPTS {
             if self.shared.end.load(Ordering::Acquire) {

@@ -35,8 +35,8 @@ const MEMBERS: usize = 1 << 20;
 /// Neither the kernel nor zebra uses IDs from this number on.
 const ALIASES: u32 = 0x8000_0000;
 
-/// Answer to zebra's announcement of a route, with the key of the route. `None` in place of an answer stands
-/// for a withdrawal.
+/// Answer to zebra's announcement of a route, with the key of the route. `None` instead of an answer means a
+/// withdrawal.
 pub(crate) type Answer = (Key, Option<Said>);
 
 /// Routes and next-hop objects that FPM sessions have announced, as merged into the mirror of the kernel's routing
@@ -56,7 +56,7 @@ pub(crate) struct Table {
     members: usize,
     members_went: bool,
     /// Routing tables that contain routes of FPM sessions. A routing table whose routes were removed stays in the set
-    /// until the set is full and a further routing table is added.
+    /// until the set is full and another routing table is added.
     tables: BTreeSet<u32>,
     /// Answers about announced routes that the router's tables refused, by route. The next announcement of such a route
     /// is treated as a change of the route.

@@ -94,7 +94,7 @@ impl Decoder {
         self.counts
     }
 
-    /// Decodes further bytes of the FPM session, and appends the events of complete frames to `events`. An incomplete
+    /// Decodes the next bytes of the FPM session, and appends the events of complete frames to `events`. An incomplete
     /// frame of at most 64 KiB is kept until the next call.
     ///
     /// # Errors

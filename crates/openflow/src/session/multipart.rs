@@ -299,8 +299,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         })
     }
 
-    /// Writes many entries into a multipart reply. Complete parts are sent while the bridge
-    /// computes further entries.
+    /// Writes many entries into a multipart reply. Complete parts are sent while the bridge computes more entries.
     async fn many<T: Send + 'static>(
         &mut self,
         xid: u32,
@@ -401,7 +400,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Decodes the port and the queue of a request about queues. `None` stands for all ports or all queues.
+    /// Decodes the port and the queue of a request about queues. `None` means all ports or all queues.
     fn queue(&mut self, body: &mut Reader<'_>) -> Result<(Option<u32>, Option<u32>), Error> {
         let wanted = wire_port::wanted(get_port(body, self.version)?);
         if self.version == Version::V10 {

@@ -171,8 +171,8 @@ fn get_method(from: Reader<'_>) -> Result<SelectMethod, Error> {
     Ok(method)
 }
 
-/// Decodes the fields over which a select group computes its hash, with their masks. Each field may
-/// occur once. A mask of zero stands for all bits of the field.
+/// Decodes the fields over which a select group computes its hash, with their masks. Each field may occur once. A mask
+/// of zero means all bits of the field.
 fn get_field_array(mut from: Reader<'_>) -> Result<Vec<(Field, u128)>, Error> {
     let mut out = Vec::new();
     while !from.is_empty() {
@@ -403,7 +403,7 @@ pub fn put_features(out: &mut Vec<u8>, version: Version, max_groups: u32) {
     (0..4).for_each(|_| out.u32(actions));
 }
 
-/// Converts the group ID of a request. Returns `None` if the ID stands for all groups.
+/// Converts the group ID of a request. Returns `None` if the ID represents all groups.
 #[must_use]
 pub fn wanted(id: u32) -> Option<u32> {
     (id != ALL_GROUPS && id != OFPG_ANY).then_some(id)

@@ -15,8 +15,7 @@ pub const MATCH_10: usize = 40;
 /// Length of the OpenFlow 1.1 match in octets, including its header.
 pub const MATCH_11: u16 = 88;
 const PRESENT: u128 = OFPVID_PRESENT as u128;
-/// VLAN ID that stands for packets without a VLAN tag in matches of OpenFlow 1.0 and 1.1
-/// (OFP_VLAN_NONE).
+/// VLAN ID that represents packets without a VLAN tag in matches of OpenFlow 1.0 and 1.1 (OFP_VLAN_NONE).
 const NO_VLAN: u16 = 0xffff;
 /// OXM field OXM_OF_PACKET_TYPE with the value for Ethernet (OpenFlow 1.5.1 section 7.2.3.11). The
 /// decoder ignores the field, because every packet is an Ethernet packet.

@@ -20,7 +20,7 @@ use super::{
 /// Open vSwitch does not use this type.
 const CONTINUATION: u16 = 0x7401;
 
-/// Cookie value that stands for no cookie. NXT_PACKET_IN2 then has no cookie property.
+/// Cookie value that means no cookie. NXT_PACKET_IN2 then has no cookie property.
 const NO_COOKIE: u64 = u64::MAX;
 
 /// Format of packet-in messages, which NXT_SET_PACKET_IN_FORMAT selects.

@@ -1,4 +1,5 @@
-//! A bridge in memory: tables, groups and meters are lists, and the only packets are those of controllers.
+//! A simulated bridge for tests. Its tables, groups and meters are lists in memory, and it processes only packets from
+//! controllers.
 
 #![allow(dead_code, reason = "each test uses its part")]
 

@@ -37,7 +37,7 @@ impl LeftOut {
         self.interfaces.is_empty() && self.bridges.is_empty()
     }
 
-    /// Adds further interfaces and bridges to leave out.
+    /// Adds more interfaces and bridges to leave out.
     pub fn extend(&mut self, more: LeftOut) {
         self.interfaces.extend(more.interfaces);
         self.bridges.extend(more.bridges);

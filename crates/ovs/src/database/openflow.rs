@@ -69,7 +69,7 @@ fn vlan_limit(desired: &Desired) -> Option<u8> {
 }
 
 /// Returns the packet fields that the column `prefixes` of a flow table contains. Returns `None` for an empty column,
-/// which stands for the default fields. The value `none` stands for no fields.
+/// which represents the default fields. The value `none` means no fields.
 fn prefixes(column: &BTreeSet<String>) -> Option<BTreeSet<PrefixField>> {
     (!column.is_empty()).then(|| column.iter().filter_map(|name| tracked(name)).collect())
 }

@@ -60,9 +60,8 @@ fn word(arguments: &[String], at: usize) -> &str {
     arguments.get(at).map_or("", String::as_str)
 }
 
-/// Parses the VLAN argument of `fdb/add` and `fdb/del`. The number 0, and a text that is not a
-/// 16-bit number, stand for untagged frames. Any other number that is not a valid VLAN ID is an
-/// error.
+/// Parses the VLAN argument of `fdb/add` and `fdb/del`. The number 0, and a text that is not a 16-bit number, represent
+/// untagged frames. Any other number that is not a valid VLAN ID is an error.
 fn vlan(text: &str) -> Result<VlanId, String> {
     match text.parse::<u16>() {
         Err(_) | Ok(0) => Ok(UNTAGGED),
@@ -100,7 +99,7 @@ impl Fdb {
         }
     }
 
-    /// Returns a function that converts a VLAN into the VLAN ID to print. The VLAN that stands for untagged frames is
+    /// Returns a function that converts a VLAN into the VLAN ID to print. The VLAN that represents untagged frames is
     /// printed as 0.
     fn shown_vlan(&self, bridge: &str) -> impl Fn(VlanId) -> u16 {
         let ours = self.layout().desired.bridges.contains_key(bridge);

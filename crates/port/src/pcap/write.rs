@@ -64,8 +64,8 @@ impl<W: Write> Writer<W> {
         Ok(Self { output, classic: true, interfaces: 0, block: Vec::new() })
     }
 
-    /// Adds an interface to the file. Packets can then be written for this interface, which usually stands
-    /// for a port. A classic pcap file has only one interface.
+    /// Adds an interface to the file. Packets can then be written for this interface, which usually represents a port.
+    /// A classic pcap file has only one interface.
     ///
     /// # Errors
     /// The error that the output returned.

@@ -141,7 +141,7 @@ impl Tap {
     /// Creates the TAP, configures its interface and sets the interface up.
     ///
     /// # Errors
-    /// [`TapError`] if the TAP cannot be created or configured. No new interface is left behind in this case.
+    /// [`TapError`] if the TAP cannot be created or configured. No new interface remains in this case.
     pub fn create(config: &TapConfig) -> Result<Self, TapError> {
         netns::within_optional(config.netns.as_ref(), || config.create_here())
             .map_err(|source| TapError::Netns { name: config.name.clone(), source })?

@@ -56,8 +56,8 @@ pub enum Action {
     Output {
         /// Number of the output port.
         port: u32,
-        /// Maximum number of octets of the packet that are sent if the port is the controller. 0xffff stands for the
-        /// whole packet.
+        /// Maximum number of octets of the packet that are sent if the port is the controller. 0xffff means the whole
+        /// packet.
         max_len: u16,
     },
     /// Outputs the packet to the port whose number is in a field.
@@ -151,9 +151,9 @@ pub enum Action {
     /// Looks the packet up in a table, executes the flow entry that matches, then continues with the next
     /// action.
     Resubmit {
-        /// Ingress port used for the look-up. `None` stands for the packet's ingress port.
+        /// Ingress port used for the look-up. `None` means the packet's ingress port.
         port: Option<u32>,
-        /// Table of the look-up. `None` stands for the table of the current flow entry.
+        /// Table of the look-up. `None` means the table of the current flow entry.
         table: Option<u8>,
     },
     /// Adds a learned flow entry to a table.

@@ -113,8 +113,8 @@ impl Batch {
         self.work(1 + octets / OCTETS_OF_WORK)
     }
 
-    /// Returns whether the undo log needs no further entry for a rule, because the batch added the
-    /// rule or the log already holds the rule's previous state.
+    /// Returns whether the undo log needs no other entry for a rule, because the batch added the rule or the log
+    /// already holds the rule's previous state.
     pub fn knows(&self, at: RuleRef) -> bool {
         self.added.contains(&at) || self.changed.contains(&at)
     }

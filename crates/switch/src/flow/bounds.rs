@@ -32,12 +32,12 @@ impl Table {
 /// with the lowest key is evicted first.
 type Rank = (u16, u64);
 
-/// Values of the fields by which flow entries are grouped for eviction. `None` stands for a field that packets of the
-/// flow entry cannot have.
+/// Values of the fields by which flow entries are grouped for eviction. `None` means a field that packets of the flow
+/// entry cannot have.
 type GroupKey = Vec<Option<u128>>;
 
-/// Work of visiting one rule during the selection of the rule to evict, in units of one ordinary
-/// rule visit.
+/// Work of visiting one rule during the selection of the rule to evict. The unit is the work of visiting one ordinary
+/// rule.
 const WORK_OF_RANK: usize = 4;
 /// Work of reading one field by which rules are grouped for eviction. The unit is the work of visiting one rule.
 const WORK_OF_FIELD: usize = 16;

@@ -54,9 +54,9 @@ impl Events {
         self.requests = Some(requests);
     }
 
-    /// Queues an event for the flow monitors. The closure `event` creates the event. After an event
-    /// for the monitors was dropped for lack of memory, the monitors must read all rules again.
-    /// Until the queue is read, further events are therefore counted and not created.
+    /// Queues an event for the flow monitors. The closure `event` creates the event. After an event for the monitors
+    /// was dropped for lack of memory, the monitors must read all rules again. Until the queue is read, additional
+    /// events are therefore counted and not created.
     pub fn queue_change(&mut self, event: impl FnOnce() -> Event) {
         if self.has_lost_change {
             self.lost += 1;
@@ -133,8 +133,7 @@ mod tests {
         }
     }
 
-    /// A change of very many rules creates no more events than the queue holds. Further events are
-    /// only counted.
+    /// A change of very many rules creates no more events than the queue holds. Additional events are only counted.
     #[test]
     fn events_beyond_the_memory_of_the_queue_are_not_created() {
         let mut events = Events::default();

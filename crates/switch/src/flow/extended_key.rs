@@ -36,8 +36,8 @@ mod exthdr {
 pub struct ExtendedKey(pub [u64; 7]);
 
 impl ExtendedKey {
-    /// An extended key with all bits zero. The value stands for a packet without these fields, or
-    /// for a mask that matches all packets.
+    /// An extended key with all bits zero. The value represents a packet without these fields, or a mask that matches
+    /// all packets.
     pub const ZERO: ExtendedKey = ExtendedKey([0; 7]);
 
     /// Extracts the extended key from the frame's first segment. Fields of malformed or truncated headers

@@ -3,8 +3,8 @@
 use super::action::{Reference, each_reference};
 use super::message::{ANY_GROUP, Group};
 
-/// Returns the numbers of the groups to which a group's buckets refer, by an action or as watch group. Each number is
-/// listed once.
+/// Returns the numbers of the groups to which a group's buckets refer, through an action or as watch group. Each number
+/// is listed once.
 pub(super) fn reached(group: &Group) -> Box<[u32]> {
     let watched = group.buckets.iter().filter_map(|bucket| bucket.watch_group);
     let mut all: Vec<u32> = followers(group).chain(watched.filter(|id| *id != ANY_GROUP)).collect();

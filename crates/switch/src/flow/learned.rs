@@ -9,7 +9,7 @@ use super::action::{Learn, each_keeper, memory_of};
 use super::message::FlowMod;
 use super::rule::Rule;
 
-/// A learned flow entry that a packet adds by a `learn` action.
+/// A learned flow entry that a packet adds through a `learn` action.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LearnedFlow {
     /// Flow-mod that adds the learned flow entry.

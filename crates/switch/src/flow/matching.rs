@@ -38,7 +38,7 @@ impl Match {
     /// The match that matches all packets.
     pub const ANY: Match = Match { value: Flow::ZERO, mask: Flow::ZERO };
 
-    /// Adds a field to the match after validation. A `mask` of `None` stands for an exact match.
+    /// Adds a field to the match after validation. A `mask` of `None` means an exact match.
     ///
     /// # Errors
     /// Returns [`MatchError`] if the field is refused. In this case, the match is unchanged.

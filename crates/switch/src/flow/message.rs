@@ -14,7 +14,7 @@ pub use packet::{Continuation, PacketIn, PacketOut, Rest};
 
 use super::{Instructions, Match};
 
-/// Table number that stands for all tables in requests (OFPTT_ALL).
+/// Table number that represents all tables in requests (OFPTT_ALL).
 pub const ALL_TABLES: u8 = 0xff;
 
 /// The command of a flow-mod.
@@ -60,7 +60,7 @@ pub struct FlowFlags {
 pub struct FlowMod {
     /// Command of the flow-mod.
     pub command: FlowCommand,
-    /// Number of the table to change. In removals, [`ALL_TABLES`] stands for all tables.
+    /// Number of the table to change. In removals, [`ALL_TABLES`] represents all tables.
     pub table: u8,
     /// Match of the new flow entry, or match that selects the flow entries to change or remove.
     pub matching: Match,

@@ -552,8 +552,8 @@ impl Pipeline {
 }
 
 impl Rule {
-    /// Returns the time, in nanoseconds, at which the rule expires if no further packet matches. Returns `None` if
-    /// the rule has no time-outs.
+    /// Returns the time, in nanoseconds, at which the rule expires if no other packet matches. Returns `None` if the
+    /// rule has no time-outs.
     pub(super) fn ends_ns(&self) -> Option<u64> {
         let after = |from: u64, secs: u16| (secs != 0).then(|| from + u64::from(secs) * 1_000_000_000);
         let (hard, idle) =

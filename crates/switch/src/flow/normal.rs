@@ -18,7 +18,7 @@ const TAGS: [[u8; 2]; 2] = [[0x88, 0xa8], [0x81, 0x00]];
 /// clause 9.2.4). No headers are parsed after this EtherType.
 const NOTHING: [u8; 2] = [0x88, 0xb5];
 
-/// The packet whose `NORMAL` steps are replaced by outputs to ports.
+/// The packet whose `NORMAL` steps are replaced with outputs to ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// Engine port on which the packet arrived.
@@ -32,8 +32,7 @@ pub struct Arrival<'a> {
     pub now: Now,
 }
 
-/// An event of the replacement of one `NORMAL` step by outputs. The trace report lists these
-/// events.
+/// An event of the replacement of one `NORMAL` step with outputs. The trace report lists these events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NormalNote {
     /// The source address was learned on the ingress port, in this VLAN.
@@ -50,7 +49,7 @@ pub enum NormalNote {
     Dropped(DropReason),
 }
 
-/// A program whose `NORMAL` steps are replaced by outputs.
+/// A program whose `NORMAL` steps are replaced with outputs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Resolved {
     /// Steps of the program.

@@ -6,7 +6,7 @@ use super::instructions::Instructions;
 use super::matching::Match;
 use super::message::Bucket;
 
-/// A set of the tunnel option fields. Bit *n* stands for `tun_metadata`*n*.
+/// A set of the tunnel option fields. Bit *n* represents `tun_metadata`*n*.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct OptionFields(u8);
 

@@ -80,7 +80,7 @@ pub(crate) struct Table {
 pub(crate) struct GroupState {
     /// Group definition. Copies of the tables' contents share this value.
     pub group: Arc<Group>,
-    /// Numbers of the groups to which the buckets of this group refer, by an action or as watch group, each listed
+    /// Numbers of the groups to which the buckets of this group refer, through an action or as watch group, each listed
     /// once.
     pub reached: Box<[u32]>,
     /// Numbers of the meters that the buckets of this group use, each listed once.

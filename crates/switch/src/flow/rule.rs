@@ -96,7 +96,7 @@ impl Rule {
     }
 }
 
-/// Slot number that stands for no slot.
+/// Slot number that means no slot.
 const NONE: u32 = u32::MAX;
 
 /// A slot of the slab, which holds a rule or is free.

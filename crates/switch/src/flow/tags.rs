@@ -1,6 +1,5 @@
-//! The number of VLAN tags that flow entries can match: two, or one (Open vSwitch's `vlan-limit`).
-//! Further tags count as payload. If there are further tags, the packet's EtherType is the TPID of
-//! the first further tag.
+//! The number of VLAN tags that flow entries can match: two, or one (Open vSwitch's `vlan-limit`). Additional tags
+//! count as payload. If there are more tags, the packet's EtherType is the TPID of the first of these tags.
 
 use packet::ethertype::{SERVICE_VLAN as SERVICE, VLAN as CUSTOMER};
 use packet::{DropReason, FlowKey, PortId};

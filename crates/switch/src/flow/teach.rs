@@ -58,9 +58,9 @@ impl Pipeline {
         self.drop_doomed(most, now_ns);
     }
 
-    /// Removes at most `most` learned rules for which no `learn` action with the flag
-    /// NX_LEARN_F_DELETE_LEARNED is left. Rules with many actions end the removal earlier, after at least one
-    /// rule. Returns whether further rules are to be removed.
+    /// Removes at most `most` learned rules for which no `learn` action with the flag NX_LEARN_F_DELETE_LEARNED is
+    /// left. Rules with many actions end the removal earlier, after at least one rule. Returns whether more rules are
+    /// to be removed.
     pub(super) fn drop_doomed(&mut self, most: usize, now_ns: u64) -> bool {
         let (mut left, mut work) = (most, EXPIRED_WORK);
         // What goes may have taught rules itself.

@@ -75,7 +75,7 @@ impl Amount {
 }
 
 /// Maximum number of learned rules, and maximum work of their actions, that are removed immediately with the rules
-/// whose `learn` actions added them. Further learned rules are removed later.
+/// whose `learn` actions added them. The other learned rules are removed later.
 const MOST_ORPHANS: Amount = Amount { rules: EXPIRED_AT_ONCE, actions: EXPIRED_WORK };
 
 /// The kind of estimate for a change whose effect is not known without a visit to each rule.
@@ -507,7 +507,7 @@ pub(super) fn reads_actions(out_port: Option<u32>, out_group: Option<u32>) -> bo
     out_port.is_some() || out_group.is_some_and(|group| group != ANY_GROUP)
 }
 
-/// Returns the numbers of the tables that the table number `table` of a change or removal stands for.
+/// Returns the numbers of the tables that the table number `table` of a change or removal represents.
 pub(super) fn numbers_of(table: u8) -> std::ops::Range<u8> {
     match table {
         ALL_TABLES => 0..ALL_TABLES,

@@ -249,9 +249,8 @@ fn is_router_alert(option: RawOption<'_>) -> bool {
     option.kind == ROUTER_ALERT_V4 && option.data.len() == 2
 }
 
-/// Returns whether a hop-by-hop header stands directly before ICMPv6 and holds one router alert for MLD (RFC
-/// 2711), padding that Linux accepts (RFC 4942 section 2.1.9.5), and nothing else. A jumbogram (payload
-/// length zero) cannot carry MLD.
+/// Returns whether a hop-by-hop header is directly before ICMPv6 and holds one router alert for MLD (RFC 2711), padding
+/// that Linux accepts (RFC 4942 section 2.1.9.5), and nothing else. A jumbogram (payload length zero) cannot carry MLD.
 fn has_router_alert_only(ip: &Ipv6<'_>) -> bool {
     const MOST_PADDING: usize = 7;
     let Some(&[ip_proto::ICMPV6, units]) = ip.payload().first_chunk::<2>() else { return false };

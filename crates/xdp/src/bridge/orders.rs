@@ -1,5 +1,5 @@
-//! Frame sequence numbers by which XDP programs and workers keep the frames of a flow in order: `struct bridge_order`,
-//! one for each receive queue.
+//! Frame sequence numbers with which XDP programs and workers keep the frames of a flow in order: `struct
+//! bridge_order`, one for each receive queue.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,8 +48,8 @@ impl Mark {
     }
 }
 
-/// Frame sequence numbers and hash buckets of all receive queues of a port. By these numbers the XDP program forwards a
-/// frame only after earlier frames of its flow have left the worker.
+/// Frame sequence numbers and hash buckets of all receive queues of a port. With these numbers, the XDP program
+/// forwards a frame only after earlier frames of the frame's flow have left the worker.
 #[derive(Debug)]
 pub struct Orders {
     pub(super) map: OwnedFd,

@@ -47,7 +47,7 @@ pub struct BridgeStage {
     maps: Arc<BridgeMaps>,
 }
 
-/// Station table (MAC table) that a program reads, with the constants by which the program accesses it.
+/// Station table (MAC table) that a program reads, with the constants with which the program accesses it.
 #[derive(Debug)]
 pub(crate) struct KnownStations {
     pub conf: [u32; BRIDGE_WORDS],

@@ -126,8 +126,9 @@ impl StationTable {
     }
 
     /// Inserts a station that was last seen at the time `seen_secs` in seconds, or updates a station that is present.
-    /// The key holds the MAC address in its lower 48 bits, with the first octet lowest, and the VLAN above. Only one
-    /// thread may insert stations. Returns `false` if both buckets are full, and for key 0, which no station has.
+    /// The key holds the MAC address in its lower 48 bits, with the first octet in the lowest bits, and the VLAN in the
+    /// bits above the address. Only one thread may insert stations. Returns `false` if both buckets are full, and for
+    /// key 0, which no station has.
     pub fn insert(&self, key: u64, place: Place, seen_secs: u32) -> bool {
         if key == 0 {
             return false;

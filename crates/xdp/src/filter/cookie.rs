@@ -69,7 +69,7 @@ pub(crate) struct CookieMaps {
     /// Connections that were open before a cookie was required for them. Forged segments can displace only
     /// entries of this map.
     learned: OwnedFd,
-    /// Connections of which one segment was seen. A further segment can move such a connection to `learned`.
+    /// Connections of which one segment was seen. Another segment can move such a connection to `learned`.
     claims: OwnedFd,
     /// Network namespaces of the services.
     namespaces: OwnedFd,

@@ -109,8 +109,8 @@ pub enum CookieScheme {
     /// host. All sockets of the service must create SYN cookies themselves (`net.ipv4.tcp_syncookies = 2` in
     /// their namespace).
     Cookie {
-        /// Maximum segment size (MSS option) in the filter's SYN-ACK segments, in bytes. `None` stands for 1460
-        /// for IPv4 and 1440 for IPv6.
+        /// Maximum segment size (MSS option) in the filter's SYN-ACK segments, in bytes. `None` means 1460 for IPv4 and
+        /// 1440 for IPv6.
         mss: Option<u16>,
         /// Window scale that the service's kernel uses, 0 to 14. If the window scale is set, the filter's SYN-ACK
         /// segments carry the options SACK, timestamps and window scale, and the service's timestamps must not have a
@@ -120,8 +120,7 @@ pub enum CookieScheme {
     /// The client returns the cookie in a RST and sends its SYN again, as TCP clients do by themselves. The
     /// filter passes this SYN to the service, which may run on any host.
     Retry {
-        /// Time for which connections from the client's address need no further cookie, in whole seconds, up to
-        /// one day.
+        /// Time for which connections from the client's address need no new cookie, in whole seconds, up to one day.
         remember: Duration,
     },
 }
@@ -135,7 +134,7 @@ pub struct Rate {
     pub amount: u64,
     /// Period in which `amount` packets or bytes are allowed.
     pub per: Duration,
-    /// Maximum number of packets or bytes that pass at once after an idle period (depth of the token bucket).
+    /// Maximum number of packets or bytes that may pass in one burst after an idle period (depth of the token bucket).
     pub burst: u64,
 }
 

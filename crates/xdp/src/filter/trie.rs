@@ -1,6 +1,6 @@
-//! Tries that map IP address prefixes to classes of filter rules. The stride of the first level is 16 bits,
-//! that of the following levels 8 bits. The class of each prefix is written over the classes of the shorter
-//! prefixes that cover it. A lookup therefore ends at the first entry that does not refer to a further node.
+//! Tries that map IP address prefixes to classes of filter rules. The stride of the first level is 16 bits, that of the
+//! following levels 8 bits. The class of each prefix is written over the classes of the shorter prefixes that cover it.
+//! A lookup therefore ends at the first entry that does not refer to another node.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

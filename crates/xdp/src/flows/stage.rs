@@ -70,7 +70,7 @@ impl FlowStage {
         Ok(FlowStage { maps: Arc::new(maps) })
     }
 
-    /// Returns the frame sequence numbers by which the port's program and the workers keep the frames of a flow in
+    /// Returns the frame sequence numbers with which the port's program and the workers keep the frames of a flow in
     /// order.
     #[must_use]
     pub fn orders(&self) -> &Arc<Orders> {

@@ -32,7 +32,7 @@ pub(crate) const COUNT_BYTES: usize = 32;
 pub(crate) const FRAME_BYTES: u32 = 80;
 const COUNT_WORDS: usize = COUNT_BYTES / 8;
 
-/// Counts of the packets that XDP programs have processed by a cached flow.
+/// Counts of the packets that XDP programs have processed with a cached flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowCounts {
     /// Number of packets that the flow matched.

@@ -56,8 +56,8 @@ pub struct FilterBench {
     program: OwnedFd,
 }
 
-/// Returns an IPv4 address for a number, for use as a source address of a benchmark. Different numbers give different
-/// addresses, which are spread over the whole address space.
+/// Returns an IPv4 address for a number, for use as a source address of a benchmark. Different numbers result in
+/// different addresses, which are spread over the whole address space.
 #[must_use]
 pub fn scattered(number: u32) -> Ipv4Addr {
     let number = (number ^ number >> 16).wrapping_mul(0x85eb_ca6b);

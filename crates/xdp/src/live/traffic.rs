@@ -31,7 +31,7 @@ pub struct Vary {
 pub enum Order {
     /// Ascending order of the flow numbers.
     InTurn,
-    /// Pseudo-random order from this seed, which must not be 0. Equal seeds give equal orders.
+    /// Pseudo-random order from this seed, which must not be 0. Equal seeds result in equal orders.
     Random(u32),
 }
 

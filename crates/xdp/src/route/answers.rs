@@ -81,11 +81,11 @@ pub struct AnswerSizes {
     pub words4: u32,
     /// Size of the IPv6 route trie in 64-bit words. The size is rounded up to a power of two from 2^17 to 2^27.
     pub words6: u32,
-    /// Number of entries of the path table (from a route to its next hops), including path 0, which stands for no path.
+    /// Number of entries of the path table (from a route to its next hops), including path 0, which means no path.
     pub paths: u32,
     /// Number of entries of the table of next hop groups.
     pub groups: u32,
-    /// Number of entries of the neighbour table, including neighbour 0, which stands for no neighbour.
+    /// Number of entries of the neighbour table, including neighbour 0, which means no neighbour.
     pub neighbours: u32,
 }
 

@@ -107,7 +107,7 @@ fn address_field(address: Option<IpAddr>) -> [u8; 16] {
 pub struct PuntRate {
     /// Rate of control packets per second. With 0, no packet of the class passes.
     pub packets: u32,
-    /// Number of control packets that may pass at once after an idle period (burst size of the token bucket).
+    /// Number of control packets that may pass in one burst after an idle period (burst size of the token bucket).
     pub burst: u32,
     /// Number of packets of the burst that are reserved for interfaces and sources that have not used up their shares.
     pub reserve: u32,
@@ -181,7 +181,7 @@ impl PuntLimits {
     /// and the new set stays known throughout.
     ///
     /// # Errors
-    /// Returns [`Error::Map`] if an operation on a kernel map fails. A further call tries the remaining changes again.
+    /// Returns [`Error::Map`] if an operation on a kernel map fails. Another call tries the remaining changes again.
     pub fn set_peers(&mut self, wanted: &BTreeSet<PuntPeer>) -> Result<(), Error> {
         let failed = |operation| move |source| Error::Map { map: PEERS, operation, source };
         let wanted: BTreeSet<PuntPeer> = wanted.iter().take(PUNT_PEERS).copied().collect();

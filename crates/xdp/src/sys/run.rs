@@ -14,7 +14,7 @@ use super::{check, size32};
 pub(crate) struct RunRequest<'a> {
     pub frame: &'a [u8],
     /// Device index (in the calling thread's namespace) and receive queue on which the frame seems to arrive. `None`
-    /// stands for queue 0 of a device without a name.
+    /// means queue 0 of a device without a name.
     pub ingress: Option<(u32, u32)>,
     pub repeat: i32,
     /// Number of frames that a live test run transmits in one batch. `None` for a test run that transmits no frames.

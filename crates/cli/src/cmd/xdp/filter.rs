@@ -88,7 +88,7 @@ async fn samples(client: &Client, args: &FilterSamples) -> Result<(), Failure> {
     capture::receive(client, &path, &output, "raise `one_in` of the rule to lose none").await
 }
 
-/// Returns the name of the filter that `name` stands for: the filter with this name, or the filter of the port with
+/// Returns the name of the filter that `name` represents: the filter with this name, or the filter of the port with
 /// this name. In the second case, the second value is the port.
 fn followed<'f>(filters: &'f [FilterState], name: &'f str) -> Result<(&'f str, Option<&'f str>), Failure> {
     if let Some(filter) = filters.iter().find(|filter| filter.name == name) {

@@ -1,5 +1,5 @@
-//! Trace report in Open vSwitch's format. Each line is placed under the line that caused it. The indentation
-//! increases only below nodes that have further children.
+//! Trace report in Open vSwitch's format. Each line is placed under the line that caused it. The indentation increases
+//! only below nodes that have more children.
 
 use switch::flow::{NormalNote, TraceLine};
 

@@ -45,7 +45,7 @@ pub(crate) fn read_openflow(fields: &mut Fields<'_>, findings: &mut Findings) ->
     Some(OpenFlow { controllers, fail_mode, datapath_id, versions, vlan_limit, tls, tables })
 }
 
-/// Reads a controller, which is written as a connection method, or as a table with a connection method and further
+/// Reads a controller, which is written as a connection method, or as a table with a connection method and other
 /// settings.
 fn read_controller(object: &str, item: &Node, findings: &mut Findings) -> Option<Controller> {
     match &item.value {

@@ -107,8 +107,8 @@ pub(super) fn get_standard(kind: u16, version: Version, mut body: Reader<'_>) ->
     })
 }
 
-/// Decodes an action of Nicira that contains no nested actions. NXAST_WRITE_METADATA is not decoded
-/// here, because it stands for an instruction.
+/// Decodes an action of Nicira that contains no nested actions. NXAST_WRITE_METADATA is not decoded here, because it
+/// represents an instruction.
 pub(super) fn get_nicira(subtype: u16, mut body: Reader<'_>) -> Result<Action, Error> {
     let whole = |field: Field, value: u128| Action::Set { field, value, mask: field.all_ones(), load: false };
     Ok(match subtype {

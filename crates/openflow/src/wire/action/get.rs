@@ -17,7 +17,7 @@ struct Reading<'m> {
     /// Match of the flow entry. The match determines which field the OpenFlow 1.0 actions for transport ports set.
     pub matching: &'m Match,
     pub depth: usize,
-    /// Value and mask from NXAST_WRITE_METADATA, which stands for an instruction and not for an action.
+    /// Value and mask from NXAST_WRITE_METADATA, which represents an instruction and not an action.
     pub metadata: Option<(u64, u64)>,
 }
 

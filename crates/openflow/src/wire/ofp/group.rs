@@ -24,15 +24,15 @@ pub const OFPGT_INDIRECT: u8 = 2;
 pub const OFPGT_FF: u8 = 3;
 /// Largest ID of a group (section 7.3.4.3).
 pub const OFPG_MAX: u32 = 0xffff_ff00;
-/// Group ID that stands for any group in requests (section 7.3.4.3).
+/// Group ID that represents any group in requests (section 7.3.4.3).
 pub const OFPG_ANY: u32 = 0xffff_ffff;
 /// Largest ID of a bucket (section 7.3.4.3).
 pub const OFPG_BUCKET_MAX: u32 = 0xffff_ff00;
-/// Bucket ID that stands for the first bucket (section 7.3.4.3).
+/// Bucket ID that represents the first bucket (section 7.3.4.3).
 pub const OFPG_BUCKET_FIRST: u32 = 0xffff_fffd;
-/// Bucket ID that stands for the last bucket (section 7.3.4.3).
+/// Bucket ID that represents the last bucket (section 7.3.4.3).
 pub const OFPG_BUCKET_LAST: u32 = 0xffff_fffe;
-/// Bucket ID that stands for all buckets (section 7.3.4.3).
+/// Bucket ID that represents all buckets (section 7.3.4.3).
 pub const OFPG_BUCKET_ALL: u32 = 0xffff_ffff;
 /// Bucket property type: the weight of the bucket in a select group (section 7.3.4.3).
 pub const OFPGBPT_WEIGHT: u16 = 0;

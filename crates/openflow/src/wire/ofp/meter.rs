@@ -8,7 +8,7 @@ pub const OFPMC_ADD: u16 = 0;
 pub const OFPMC_MODIFY: u16 = 1;
 /// Command of a meter-mod that deletes meters (section 7.3.4.5).
 pub const OFPMC_DELETE: u16 = 2;
-/// Meter ID that stands for all meters in requests (section 7.3.4.5).
+/// Meter ID that represents all meters in requests (section 7.3.4.5).
 pub const OFPM_ALL: u32 = 0xffff_ffff;
 /// Flag of a meter: its rates are in kilobits per second (section 7.3.4.5).
 pub const OFPMF_KBPS: u16 = 1;

@@ -46,7 +46,7 @@ pub const OFPQDPT_MIN_RATE: u16 = 1;
 /// Queue property type: the maximum rate of the queue. The name is OFPQT_MAX_RATE before OpenFlow
 /// 1.4 (section 7.3.5.8).
 pub const OFPQDPT_MAX_RATE: u16 = 2;
-/// Queue ID that stands for all queues in requests (section 7.3.5.7).
+/// Queue ID that represents all queues in requests (section 7.3.5.7).
 pub const OFPQ_ALL: u32 = u32::MAX;
 
 /// Configuration bits of ports that only OpenFlow 1.0 has.

@@ -46,8 +46,8 @@ pub struct Learn {
     pub flags: u16,
     /// Number of the table that the learned flow entry is added to.
     pub table: u8,
-    /// Maximum number of flow entries with the cookie `cookie` in the table `table`. At this number, the action adds
-    /// no further flow entry. 0 means no limit.
+    /// Maximum number of flow entries with the cookie `cookie` in the table `table`. At this number, the action adds no
+    /// more flow entries. 0 means no limit.
     pub limit: u32,
     /// Bit that is set to 1 if the limit allows the flow entry to be added, and to 0 otherwise (with flag 4).
     pub result: Option<SubField>,

@@ -28,7 +28,7 @@ impl<P: Fn(&str) -> Option<u32>> ActionParser<'_, P> {
     }
 }
 
-/// Returns the name of an action in lower case, and its argument, which follows a colon or stands in parentheses.
+/// Returns the name of an action in lower case, and its argument, which follows a colon or is in parentheses.
 pub(in crate::flow) fn name_and_argument(word: &str) -> Option<(String, &str)> {
     let (name, argument) = match word.find([':', '(']) {
         Some(at) if word.get(at..=at) == Some(":") => (word.get(..at)?, word.get(at + 1..)?),

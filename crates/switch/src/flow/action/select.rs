@@ -1,4 +1,4 @@
-//! Hashes and algorithms by which `multipath` and `bundle` select a link or a port.
+//! Hashes and algorithms with which `multipath` and `bundle` select a link or a port.
 
 /// Header fields that the hash of a `multipath` or `bundle` action covers (ovs-actions(7)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -19,7 +19,7 @@ pub enum HashFields {
     SymmetricL3,
 }
 
-/// Algorithm by which `multipath` or `bundle` selects a link.
+/// Algorithm with which `multipath` or `bundle` selects a link.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BundleMode {
     /// `multipath`: hash modulo the number of links.

@@ -50,7 +50,7 @@ impl SubField {
     }
 
     /// Returns whether the range is the port number of OpenFlow 1.0 and of NXM_OF_IN_PORT: the low 16 bits of
-    /// `in_port`. In a match, the range stands for the whole port number, as in Open vSwitch.
+    /// `in_port`. In a match, the range represents the whole port number, as in Open vSwitch.
     pub(in crate::flow) fn is_port16(&self) -> bool {
         *self == SubField { field: Field::InPort, first: 0, bits: 16 }
     }

@@ -3,9 +3,9 @@
 use crate::flow::action::memory_of;
 use crate::flow::{Action, Field};
 
-/// Group number that stands for all groups in requests (OFPG_ALL).
+/// Group number that represents all groups in requests (OFPG_ALL).
 pub const ALL_GROUPS: u32 = 0xffff_fffc;
-/// Group number in requests that stands for any group, and therefore for no restriction (OFPG_ANY).
+/// Group number in requests that represents any group, and therefore means no restriction (OFPG_ANY).
 pub const ANY_GROUP: u32 = 0xffff_ffff;
 
 /// The type of a group.

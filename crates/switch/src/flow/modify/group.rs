@@ -17,7 +17,7 @@ use crate::flow::work::{WORK_OF_GROUP, work_of_group};
 
 /// Maximum number of buckets of a group.
 const MAX_BUCKETS: usize = 4096;
-/// Maximum length of a chain of groups in which each group refers to the next one, by an action or as watch group.
+/// Maximum length of a chain of groups in which each group refers to the next one, through an action or as watch group.
 const MAX_CHAIN: usize = 32;
 /// Maximum number of groups, and of references between them, that the validation of one group visits.
 const MAX_REACHED: usize = 1 << 20;

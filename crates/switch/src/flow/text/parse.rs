@@ -122,7 +122,7 @@ fn one(
     Ok(())
 }
 
-/// Returns the EtherType and protocol that a word such as `tcp` stands for. Returns `None` if the word is unknown.
+/// Returns the EtherType and protocol that a word such as `tcp` represents. Returns `None` if the word is unknown.
 fn kind(word: &str) -> Option<(u128, u128)> {
     Some(match word {
         "ip" => (eth_type::IPV4, 0),

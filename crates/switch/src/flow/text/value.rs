@@ -39,8 +39,8 @@ pub(in crate::flow) fn read_value(
     value.ok_or(false)
 }
 
-/// Returns the field that a name stands for in a packet with this flow. The meaning of some names
-/// depends on the protocol. Returns `None` if there is no such field.
+/// Returns the field that a name represents in a packet with this flow. The meaning of some names depends on the
+/// protocol. Returns `None` if there is no such field.
 pub(in crate::flow) fn find(flow: &Flow, name: &str) -> Option<Field> {
     let is_v6 = flow.get(Field::EthType) == eth_type::IPV6;
     let number = flow.get(Field::IpProto);

@@ -107,8 +107,8 @@ impl Run<'_> {
             }
     }
 
-    /// Returns whether any bucket of a group is live. Buckets may watch groups whose buckets watch further groups,
-    /// to any depth. The search is iterative, and examines each group once for each translation.
+    /// Returns whether any bucket of a group is live. Buckets may watch groups whose buckets watch other groups, to any
+    /// depth. The search is iterative, and examines each group once for each translation.
     fn is_group_live(&mut self, id: u32) -> bool {
         if let Some(live) = self.live_groups.get(&id) {
             return *live;

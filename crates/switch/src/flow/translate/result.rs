@@ -136,7 +136,7 @@ pub struct Translated {
     pub(super) is_cut: bool,
     /// Trace events, if requested: the first [`TRACED`] events, and all look-ups that added bits to the mask.
     pub trace: Vec<Trace>,
-    /// Number of further trace events that were not recorded.
+    /// Number of additional trace events that were not recorded.
     pub unrecorded: usize,
 }
 

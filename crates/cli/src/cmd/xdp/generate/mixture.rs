@@ -77,7 +77,7 @@ impl Ends {
 pub struct Mixture<'a> {
     /// Settings of the generator. The frame length and the addresses in the settings are not used here.
     pub traffic: &'a Traffic,
-    /// Frame lengths in the order in which the command line gives them.
+    /// Frame lengths in the order of the command line.
     pub lengths: &'a Lengths,
     /// Source and destination address of the first flow.
     pub ends: Ends,
