@@ -1,10 +1,9 @@
-//! Checks which files a change of the configuration names. An API client needs the scope `root` to name files, and the
-//! files must be in configured directories (`daemon.files`).
+//! Checks to which files a change of the configuration refers. An API client needs the scope `root` to refer to files,
+//! and the files must be in configured directories (`daemon.files`).
 //!
-//! Only files that the change adds are checked, not files that the running configuration already
-//! names. Changes that the daemon makes itself (at its start, on SIGHUP, and for an OVSDB server)
-//! may name files in any directory. A complete configuration file that root applies over the Unix
-//! socket may also name files in any directory.
+//! Only files that the change adds are checked, not files to which the running configuration already refers. Changes
+//! that the daemon makes itself (at its start, on SIGHUP, and for an OVSDB server) may refer to files in any directory.
+//! A complete configuration file that root applies over the Unix socket may also name files in any directory.
 
 use std::path::PathBuf;
 
@@ -13,12 +12,12 @@ use model::{Config, Scope};
 use crate::ChangeError;
 use crate::caller::Caller;
 
-/// Permission to name files in a configuration change. The permission depends on the client that makes the change.
+/// Permission to refer to files in a configuration change. The permission depends on the client that makes the change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
     /// Access scope of the client that makes the change.
     pub scope: Scope,
-    /// Whether the change may name files in any directory, and not only in those of `daemon.files`.
+    /// Whether the change may refer to files in any directory, and not only in those of `daemon.files`.
     pub anywhere: bool,
 }
 
@@ -46,7 +45,7 @@ impl Access {
     ///
     /// # Errors
     ///
-    /// Returns an error if the client may not name one of the added files, or may not change `[daemon]` or
+    /// Returns an error if the client may not refer to one of the added files, or may not change `[daemon]` or
     /// `[ovsdb]`.
     pub(crate) fn check(
         self,

@@ -41,14 +41,14 @@ pub enum ChangeError {
         /// Description of the part of the change that needs the scope.
         what: String,
     },
-    /// The change names a file outside of the directories in which API clients may name files.
+    /// The change names a file outside of the directories with the files to which API clients may refer.
     #[error("{object}: {} lies in none of the directories for files; {}", path.display(), outside_fix(directories))]
     Outside {
         /// Path of the configuration field that names the file.
         object: String,
         /// Path of the file that the change names.
         path: PathBuf,
-        /// Directories in which API clients may name files (`daemon.files`).
+        /// Directories with the files to which API clients may refer (`daemon.files`).
         directories: Vec<PathBuf>,
     },
     /// The configuration file would remove most running objects of the previous configuration file.

@@ -76,7 +76,7 @@ pub(crate) struct Places {
 
 /// Result of an attempt to get a connection slot of a listening socket.
 enum Entrance {
-    /// The connection has got one of the slots of the listening socket.
+    /// The connection has one of the slots of the listening socket.
     Place(Place),
     /// The client already uses its maximum number of slots, and the connection must be closed.
     Refused,

@@ -25,7 +25,7 @@ pub trait Plane: Lists {
 
     /// Changes the data plane so that it runs the configuration `new`. The data plane compares its running
     /// configuration with `new`, and makes all changes or none. Settings that require a restart of the daemon are only
-    /// stored. Packets that arrive after the method has returned are processed by the new configuration.
+    /// stored. Packets that arrive after the method has returned are processed according to the new configuration.
     ///
     /// Returns notices for the operator, such as a port that fell back to generic mode.
     ///
@@ -214,8 +214,8 @@ pub trait Plane: Lists {
     /// Returns the counters of the data plane for the event stream. The call is cheap enough for one call per second.
     fn counters(&self) -> Counters;
 
-    /// Predicts how the data plane would process a frame that arrives at the port `in_port`. No packet is
-    /// sent and no address is learned.
+    /// Predicts how the data plane would process a frame that arrives on the port `in_port`. No packet is sent and no
+    /// address is learned.
     ///
     /// # Errors
     ///
@@ -240,14 +240,14 @@ pub trait Plane: Lists {
     /// Returns an error if the port does not exist, or if the maximum number of captures is already running.
     fn capture(&self, request: &CaptureRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
 
-    /// Starts a capture at the hook of a port. The frames are sent to `to` until `to` is closed or the hook
-    /// is removed. The method returns immediately. Frames that exceed the capacity of `to` are missing in the
-    /// capture, so the hook never waits.
+    /// Starts a capture in the hook of a port. The frames are sent to `to` until `to` is closed or the hook is removed.
+    /// The method returns immediately. Frames that exceed the capacity of `to` are missing in the capture, so the hook
+    /// never waits.
     ///
     /// # Errors
     ///
-    /// Returns an error if the port does not exist or has no hook, if a verdict does not exist, or if a
-    /// capture is already running at the hook.
+    /// Returns an error if the port does not exist or has no hook, if a verdict does not exist, or if a capture is
+    /// already running in the hook.
     fn dump(&self, request: DumpRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
 
     /// Starts the delivery of a filter's samples. The frames that the rules of the filter sample are sent to `to` until
@@ -287,13 +287,13 @@ pub trait Plane: Lists {
     fn upgrade(&self, binary: &Path) -> Result<(), PlaneError>;
 }
 
-/// Parameters of a capture at a port.
+/// Parameters of a capture on a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CaptureRequest {
     /// Name of the port whose frames are captured.
     pub port: String,
-    /// Whether the capture contains only packets that arrived at the port and were dropped. The
-    /// records of these packets contain the drop reasons.
+    /// Whether the capture contains only packets that arrived on the port and were dropped. The records of these
+    /// packets contain the drop reasons.
     pub drops_only: bool,
     /// Maximum number of captured bytes of each frame.
     pub snap_length: u32,
@@ -301,7 +301,7 @@ pub struct CaptureRequest {
     pub filter: packet::filter::Filter,
 }
 
-/// Parameters of a capture at the hook of a port (the XDP program on the port's device).
+/// Parameters of a capture in the hook of a port (the XDP program on the port's device).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DumpRequest {
     /// Name of the port at whose hook frames are captured.

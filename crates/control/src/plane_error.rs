@@ -26,7 +26,7 @@ pub enum FailureKind {
     /// The operation failed on this machine (500).
     Failed,
     /// The operation failed because of an external condition that may end without action of the operator, such as a
-    /// change that a tenant made to the other end of a port's device (500). A later attempt may succeed.
+    /// change that a tenant made to the peer of a port's device (500). A later attempt may succeed.
     Unready,
 }
 

@@ -1,9 +1,9 @@
 //! Limits of the resources that API clients may use at the same time. No client, and no group of clients, can prevent
 //! root or the daemon itself from working.
 //!
-//! Each kind of resource (work on blocking threads, changes, streams, configurations, measurements) has a
-//! separate [`Quota`]. A client may hold a limited number of a quota's permits. A client is a user, or a token, from
-//! whatever address the token is used. Clients of the scope `root` have separate permits.
+//! Each kind of resource (work on blocking threads, changes, streams, configurations, measurements) has a separate
+//! [`Quota`]. A client may hold a limited number of a quota's permits. A client is a user, or a token, regardless of
+//! the address from which the token is used. Clients of the scope `root` have separate permits.
 //!
 //! A [`Permit`] belongs to the work of a request. If a client disconnects, its work continues, and the permit is held
 //! until the work is done.

@@ -83,7 +83,7 @@ fn circuit(device: &str, more: &str) -> String {
     CIRCUIT.replace("DEVICE", device) + more
 }
 
-/// Starts a router with all hosts at its ports.
+/// Starts a router with all hosts on its ports.
 fn start(hosts: u8) -> Rig {
     let mut rig = Rig::routed(hosts);
     let ports: String = rig

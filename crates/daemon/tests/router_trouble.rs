@@ -19,7 +19,7 @@ use testbed::{LabError, RawReceiver, RawSender, UdpFlow, eventually, require};
 /// Limit of punted packets per second for each class.
 const PUNTS: u64 = 500;
 
-/// Starts a router with all hosts at its ports.
+/// Starts a router with all hosts on its ports.
 fn start(hosts: u8) -> Rig {
     start_with(hosts, "")
 }

@@ -1,4 +1,4 @@
-//! Packet captures at a port's hook (XDP program), for API clients. The hook's program is replaced by one that also
+//! Packet captures in a port's hook (XDP program), for API clients. The hook's program is replaced by one that also
 //! captures, and a thread reads the captured frames from its BPF ring buffer. When the client closes the capture, the
 //! hook's own program is restored. If the client is too slow, frames are missing from the capture and counted. The
 //! capture never delays packets.
@@ -24,8 +24,8 @@ use super::running_state::RunningState;
 /// connected.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Starts a packet capture at a port's hook. The capture lasts until the client closes the channel `to` or the
-/// hook is removed.
+/// Starts a packet capture in a port's hook. The capture lasts until the client closes the channel `to` or the hook is
+/// removed.
 pub fn start(
     plane: &Arc<DataPlane>,
     request: DumpRequest,
@@ -113,7 +113,7 @@ fn deliver(plane: &Weak<DataPlane>, dump: &Dump, link: u32, mut delivery: Delive
     }
 }
 
-/// Removes the capture from a port's hook. Does nothing if the port has got another hook since the capture began.
+/// Removes the capture from a port's hook. Does nothing if the port has a different hook than when the capture began.
 fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
     let Some(plane) = plane.upgrade() else { return };
     let mut running_state = locked(&plane.running_state);

@@ -1,5 +1,5 @@
 //! MTU of bridges' internal ports. Unless the configuration sets an MTU, an internal port has the lowest MTU of the
-//! bridge's other ports, as in Open vSwitch and in Linux's bridge. A longer packet from the host would be dropped at
+//! bridge's other ports, as in Open vSwitch and in Linux's bridge. A longer packet from the host would be dropped on
 //! the port with the lowest MTU.
 
 use std::net::IpAddr;

@@ -401,7 +401,7 @@ impl RunningState {
         }
     }
 
-    /// Returns the name of the filter rule by which a worker would drop `frame` at the port `name`. Returns `None` if
+    /// Returns the name of the filter rule by which a worker would drop `frame` on the port `name`. Returns `None` if
     /// no rule would drop the frame.
     pub fn worker_drops(&self, name: &str, frame: &[u8]) -> Option<String> {
         self.filters.ends_at(&self.ports.get(name)?.wanted, frame)

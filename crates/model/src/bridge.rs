@@ -22,7 +22,7 @@ pub struct Bridge {
     /// Members of the bridge, by port name.
     #[serde(rename = "port")]
     pub ports: BTreeMap<PortName, Member>,
-    /// Port of each static MAC table entry. The port does not change when a frame from the entry's address arrives at
+    /// Port of each static MAC table entry. The port does not change when a frame from the entry's address arrives on
     /// another port.
     #[serde(rename = "static", serialize_with = "static_entries")]
     pub statics: BTreeMap<StaticKey, PortName>,
@@ -140,7 +140,7 @@ pub enum OpenFlowVersion {
 }
 
 impl OpenFlowVersion {
-    /// Names of the OpenFlow versions, as `ovs-ofctl -O` takes them.
+    /// Names of the OpenFlow versions, as `ovs-ofctl -O` accepts them.
     pub const NAMES: [&str; 6] =
         ["OpenFlow10", "OpenFlow11", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15"];
     /// All OpenFlow versions, in the order of [`OpenFlowVersion::NAMES`].
@@ -289,14 +289,14 @@ pub struct Member {
     /// How the bridge detects multicast routers on the member port. `None`: [`MulticastRouter::Auto`], or
     /// [`MulticastRouter::Off`] for a protected member.
     pub multicast_router: Option<MulticastRouter>,
-    /// Whether the bridge learns the source MAC addresses of frames that arrive at this member.
+    /// Whether the bridge learns the source MAC addresses of frames that arrive on this member.
     pub learning: bool,
     /// Whether frames to MAC addresses that the bridge has not learned are flooded to this member.
     pub flood: bool,
-    /// Maximum number of MAC addresses that are learned at this member. `None`: only the limit of the bridge's MAC
+    /// Maximum number of MAC addresses that are learned on this member. `None`: only the limit of the bridge's MAC
     /// table applies.
     pub mac_limit: Option<u32>,
-    /// Storm control limits for frames that arrive at the member.
+    /// Storm control limits for frames that arrive on the member.
     pub storm: Storm,
     /// OpenFlow port number of the member, 1..=65279. `None`: the lowest free number.
     pub number: Option<u16>,
@@ -325,12 +325,12 @@ impl Default for Member {
 pub enum MulticastRouter {
     /// The member is a multicast router port while IGMP or MLD queries or PIM hellos arrive at it.
     Auto,
-    /// The member is never a multicast router port. Queries and PIM hellos that arrive at the member do not change the
+    /// The member is never a multicast router port. Queries and PIM hellos that arrive on the member do not change the
     /// multicast groups.
     Off,
 }
 
-/// Storm control limits for frames that arrive at a member. Each limit is in packets per second. `None`: no limit.
+/// Storm control limits for frames that arrive on a member. Each limit is in packets per second. `None`: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Storm {
     /// Rate limit for broadcast frames, which are frames to ff:ff:ff:ff:ff:ff.

@@ -53,7 +53,7 @@ pub struct Daemon {
     pub group: String,
     /// Access scope of the members of `group`.
     pub group_scope: Scope,
-    /// Directories with the files that API clients may name, such as block lists.
+    /// Directories with the files to which API clients may refer, such as block lists.
     pub files: Vec<PathBuf>,
     /// Settings of the API over TCP, which always requires TLS and a token.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,7 +150,7 @@ pub enum HugePages {
     Off,
 }
 
-/// Settings of the OVSDB client, by which `ovs-vsctl` can configure the daemon.
+/// Settings of the OVSDB client, through which `ovs-vsctl` can configure the daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Ovsdb {
     /// OVSDB server whose database the daemon applies as configuration. `None`: the daemon connects to no OVSDB server.

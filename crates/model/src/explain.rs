@@ -134,7 +134,7 @@ pub struct CapturedFrame {
     /// Name of the port that was to transmit a dropped frame. `None` if the frame was not dropped, or was dropped
     /// before an output port was chosen.
     pub output: Option<String>,
-    /// Whether the frame was received at the port. `false`: the frame was transmitted at the port.
+    /// Whether the frame was received on the port. `false`: the frame was transmitted on the port.
     pub received: bool,
     /// Bytes of the frame, possibly truncated.
     pub bytes: Vec<u8>,

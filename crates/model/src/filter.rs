@@ -185,8 +185,7 @@ pub struct SynCookie {
 pub enum CookieScheme {
     /// The service accepts the connection when the client repeats its SYN. The service may run on any host.
     Retry,
-    /// The kernel of this machine, on which the service runs, accepts the connection from the returned
-    /// cookie.
+    /// The kernel of this machine, on which the service runs, accepts the connection by means of the returned cookie.
     Cookie,
 }
 

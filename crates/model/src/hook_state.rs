@@ -24,7 +24,7 @@ pub struct HookState {
     /// Name of the kernel driver of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// XDP features of the driver, by the kernel's names. Absent if the driver does not report features.
+    /// XDP features of the driver, with the kernel's names. Absent if the driver does not report features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<Vec<String>>,
     /// Attachment mode of the program: `native`, `generic` or `offload`.
@@ -104,8 +104,8 @@ pub const OBJECT_LIMIT: usize = 4 << 20;
 pub struct UserProgram {
     /// Properties of the custom program in the kernel.
     pub program: HookProgram,
-    /// Whether the custom program refers to `trivium_next`, by which it calls the program of the port. If not, no frame
-    /// reaches the program of the port.
+    /// Whether the custom program refers to `trivium_next`, through which it calls the program of the port. If not, no
+    /// frame reaches the program of the port.
     pub goes_on: bool,
     /// BPF file system path where the maps of the custom program are pinned. Absent if the maps are removed
     /// when the daemon ends.

@@ -1,5 +1,5 @@
-//! Configuration of ports: the settings that all kinds have in common. The settings of each kind are in
-//! [`kind`], one file a kind.
+//! Configuration of ports: the settings that all kinds have in common. The settings of each kind are in [`kind`], one
+//! file for each kind.
 
 pub(crate) mod check;
 pub(crate) mod diff;

@@ -124,7 +124,7 @@ impl Default for RouterSettings {
 /// Settings of a port as an interface of a router. The kernel determines the addresses and the MTU of the interface.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RouterPort {
-    /// Handling of packets that arrive at the interface and match no route.
+    /// Handling of packets that arrive on the interface and match no route.
     pub miss: Miss,
     /// VLANs of the port that are separate router interfaces. Each VLAN interface has a device `DEVICE.VLAN`
     /// in the namespace of the router.
@@ -137,8 +137,8 @@ pub struct RouterPort {
     /// Type of the outer VLAN tags of the interfaces in `qinq`.
     #[serde(skip_serializing_if = "OuterTag::is_default")]
     pub qinq_outer: OuterTag,
-    /// Reverse path check for the source addresses of packets that arrive at the interface or at one of its
-    /// VLAN interfaces.
+    /// Reverse path check for the source addresses of packets that arrive on the interface or on one of its VLAN
+    /// interfaces.
     #[serde(skip_serializing_if = "Rpf::is_off")]
     pub rpf: Rpf,
     /// Whether the interface and its VLAN interfaces accept packets that are sent to a VRRP virtual router MAC address
@@ -263,7 +263,7 @@ impl OuterTag {
     }
 }
 
-/// Handling of packets that arrive at an interface and match no route.
+/// Handling of packets that arrive on an interface and match no route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]

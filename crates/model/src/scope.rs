@@ -12,12 +12,12 @@ pub enum Scope {
     /// The client may read state and counters. The client can neither read packets nor change
     /// anything.
     Read,
-    /// The client may change the configuration, read packets, and restart the daemon with the
-    /// daemon's current program. The client cannot name files.
+    /// The client may change the configuration, read packets, and restart the daemon with the daemon's current program.
+    /// The client cannot refer to files.
     #[default]
     Configure,
-    /// The client may name files, load BPF programs, and start another program. This scope is as powerful as root on
-    /// this machine.
+    /// The client may refer to files, load BPF programs, and start another program. This scope is as powerful as root
+    /// on this machine.
     Root,
 }
 

@@ -1,4 +1,4 @@
-//! Configuration and state of steering policies. By a steering policy, the hook (XDP program) of a port selects where
+//! Configuration and state of steering policies. With a steering policy, the hook (XDP program) of a port selects where
 //! packets are delivered: to the worker, to the kernel, or to the kernel on another CPU. The policy can also add
 //! metadata in front of a packet for the receiver.
 //!

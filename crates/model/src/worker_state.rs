@@ -99,7 +99,7 @@ pub struct DropState {
     pub reason: String,
     /// Meaning of the drop reason, and the next step for the operator.
     pub explanation: String,
-    /// Number of packets that were dropped at the port for this reason.
+    /// Number of packets that were dropped on the port for this reason.
     pub packets: u64,
 }
 

@@ -184,7 +184,7 @@ impl Mirror {
         }
     }
 
-    /// Returns whether packets of an address family that arrive at a device are forwarded. For IPv4, the setting of the
+    /// Returns whether packets of an address family that arrive on a device are forwarded. For IPv4, the setting of the
     /// device applies. For IPv6, the setting of all devices applies, and the device must have IPv6. Returns `true` if
     /// the settings of all devices are not known yet.
     #[must_use]

@@ -286,7 +286,7 @@ impl SettingsKey {
 /// if it is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether packets that arrive at the device are forwarded. For IPv6, only the setting of all devices applies.
+    /// Whether packets that arrive on the device are forwarded. For IPv6, only the setting of all devices applies.
     pub forwarding: Option<bool>,
     /// Whether routes through a device without a carrier are ignored (`ignore_routes_with_linkdown`).
     pub ignores_linkdown: Option<bool>,

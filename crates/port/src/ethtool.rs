@@ -134,7 +134,7 @@ pub fn channels(device: &str) -> Result<Channels, LinkError> {
 }
 
 /// Returns the names of all offload features that the kernel knows. The position of a name is the bit number of the
-/// feature. The names are the same for all devices, so only the first call asks the kernel.
+/// feature. The names are the same for all devices, so only the first call queries the kernel.
 fn feature_names(device: &str) -> Result<&'static [String], LinkError> {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     match NAMES.get() {

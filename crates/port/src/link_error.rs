@@ -1,4 +1,4 @@
-//! Error of device queries and changes, by netlink and by the ethtool ioctls.
+//! Error of device queries and changes, through netlink and the ethtool ioctls.
 
 use crate::netlink::NetlinkError;
 

@@ -18,7 +18,7 @@ const STATES: u32 = 1 << 1 | 1 << 2;
 const LISTENING: u32 = 1 << 10;
 
 /// Returns the local and the remote address of each TCP session that has `port` at either end. Only sessions that are
-/// established or that this host has initiated are returned. Sessions that this host has accepted at another port are
+/// established or that this host has initiated are returned. Sessions that this host has accepted on another port are
 /// left out, because any host can open them from `port`. IPv4 sessions have IPv4 addresses, even if the socket is an
 /// IPv6 socket. The kernel selects the sessions by state and port. Local users can create any number of sessions.
 /// Therefore `most` limits the number of sessions for each combination of address family and end (local or remote

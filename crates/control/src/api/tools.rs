@@ -37,7 +37,7 @@ pub struct ExplainRequest {
 }
 
 impl ExplainRequest {
-    /// Creates a request to explain a frame that arrives at the port `in_port`.
+    /// Creates a request to explain a frame that arrives on the port `in_port`.
     pub fn new(in_port: impl Into<String>, frame: &[u8]) -> Self {
         ExplainRequest { in_port: in_port.into(), frame: hex::write(frame) }
     }

@@ -204,13 +204,13 @@ pub(super) async fn trace(context: Context, Params(params): Params<TraceParams>)
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }
 
-/// Query parameters of a capture at a port.
+/// Query parameters of a capture on a port.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct CaptureParams {
-    /// Whether the capture contains only packets that arrived at the port and were dropped. The
-    /// records of these packets contain the drop reasons.
+    /// Whether the capture contains only packets that arrived on the port and were dropped. The records of these
+    /// packets contain the drop reasons.
     #[serde(default)]
     drops: bool,
     /// Maximum number of captured bytes of each frame. Default: whole frames.

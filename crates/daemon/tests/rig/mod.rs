@@ -229,8 +229,8 @@ impl Rig {
         counted.map_or(0, |drop| drop["packets"].as_u64().unwrap())
     }
 
-    /// Returns the configuration of the API over TCP at an address of the hub, with a certificate, a key and
-    /// [`TOKEN`] in files.
+    /// Returns the configuration of the API over TCP on an address of the hub, with a certificate, a key and [`TOKEN`]
+    /// in files.
     pub fn tcp_api(&self, listen: &str) -> String {
         let (cert, key, token) = (self.path("cert.pem"), self.path("key.pem"), self.path("token"));
         let ip = listen.split(':').next().unwrap();

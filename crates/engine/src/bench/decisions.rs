@@ -13,7 +13,7 @@ pub enum Decision {
     /// Measures upcalls. Every packet misses the flow caches. The worker and the slow path run on separate
     /// cores.
     Upcall,
-    /// Measures upcalls like `Upcall`, with rules with which each packet passes fifteen tables.
+    /// Measures upcalls like `Upcall`, with rules that lead each packet through fifteen tables.
     Upcall15,
     /// Measures the revalidation of 200,000 megaflows after a rule change, and the latency of the first
     /// packets of new flows during the revalidation.

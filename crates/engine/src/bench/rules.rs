@@ -175,7 +175,7 @@ pub(super) fn to_prefix(address: [u8; 4], length: u32) -> Match {
     matching
 }
 
-/// Returns rules with which every packet passes `tables` tables. The last table outputs packets from the first port to
+/// Returns rules that lead every packet through `tables` tables. The last table outputs packets from the first port to
 /// the second, from the second port to the first, and from the third port back to the third. Packets with different
 /// destination addresses need different megaflows.
 pub(super) fn chain(tables: u8) -> Vec<Mod> {

@@ -97,14 +97,14 @@ impl WorkerContext {
         (self.clones_left, self.segments_left) = (CLONE_BUDGET, SEGMENT_BUDGET);
     }
 
-    /// Drops a packet that arrived on `port`. Counts the drop at this port, offers the packet to a running
-    /// capture, and frees its frame.
+    /// Drops a packet that arrived on `port`. Counts the drop on this port, offers the packet to a running capture, and
+    /// frees its frame.
     #[cold]
     pub fn drop(&mut self, packet: Packet, port: PortId, reason: DropReason) {
         self.end(packet, port, Direction::Dropped { reason, output: None });
     }
 
-    /// Drops a packet that was to be transmitted through `out`. Counts the drop at the port on which the packet
+    /// Drops a packet that was to be transmitted through `out`. Counts the drop on the port on which the packet
     /// arrived, offers the packet to a running capture, and frees its frame.
     #[cold]
     pub fn drop_at_output(&mut self, packet: Packet, out: PortId, reason: DropReason) {

@@ -100,7 +100,7 @@ pub struct MulticastMember {
     pub group: Option<std::net::IpAddr>,
     /// Name of the port on which the group member or the multicast router is.
     pub port: String,
-    /// Seconds since the last membership report (for a multicast router, the last query or PIM hello) at the port.
+    /// Seconds since the last membership report (for a multicast router, the last query or PIM hello) on the port.
     pub age_s: u32,
 }
 
@@ -116,7 +116,7 @@ pub struct MemberState {
     pub vlans: String,
     /// Whether the member is protected: it exchanges no frames with the other protected members.
     pub protected: bool,
-    /// Number of MAC addresses that the bridge has learned at the member.
+    /// Number of MAC addresses that the bridge has learned on the member.
     pub macs: u32,
     /// Number of times that a MAC address moved from another member to this member.
     #[serde(default)]

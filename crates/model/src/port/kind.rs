@@ -33,8 +33,8 @@ use crate::load::fields::{Fields, Findings};
 pub enum PortKind {
     /// A kernel device, accessed through AF_XDP.
     AfXdp(AfXdp),
-    /// A pair of veth devices that the daemon creates. The daemon uses the near device through AF_XDP. The
-    /// far device is for a container or another namespace.
+    /// A pair of veth devices that the daemon creates. The daemon uses the near device through AF_XDP. The peer device
+    /// is for a container or another namespace.
     Veth(Veth),
     /// A TAP device.
     Tap(Tap),
@@ -151,8 +151,8 @@ impl PortKind {
         self.settings().device()
     }
 
-    /// Returns the far device of a veth pair, and the device's namespace. Returns `None` for kinds
-    /// of ports without a pair of devices.
+    /// Returns the peer device of a veth pair, and the device's namespace. Returns `None` for kinds of ports without a
+    /// pair of devices.
     pub fn far_device(&self) -> Option<DeviceInNamespace<'_>> {
         self.settings().far_device()
     }

@@ -172,7 +172,7 @@ pub struct PortCounters {
     pub tx_packets: u64,
     /// Number of transmitted bytes.
     pub tx_bytes: u64,
-    /// Number of packets that arrived at this port and were dropped, for any reason.
+    /// Number of packets that arrived on this port and were dropped, for any reason.
     pub drops: u64,
 }
 

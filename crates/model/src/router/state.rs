@@ -236,7 +236,7 @@ pub struct InterfaceState {
     /// IP addresses that the kernel device has, with prefix lengths.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// Handling of packets that arrive at the interface and match no route.
+    /// Handling of packets that arrive on the interface and match no route.
     pub miss: Miss,
     /// State of the DHCP relay for IPv4. Absent if the interface has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -23,7 +23,7 @@ use crate::sys;
 /// Maximum number of system calls that one call of `kick` makes. A kernel that transmits only 32 packets per
 /// call needs eight calls for a burst.
 const MAX_CALLS: u32 = 8;
-/// Interval, in calls of `has_pending`, at which the queue asks the kernel for a pending error of the socket. The
+/// Interval, in calls of `has_pending`, at which the queue queries the kernel for a pending error of the socket. The
 /// worker calls `has_pending` before it sleeps.
 const HEALTH_EVERY: u32 = 16;
 

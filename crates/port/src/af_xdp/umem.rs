@@ -21,7 +21,7 @@ pub(super) fn register(fd: BorrowedFd<'_>, memory: &FrameMemory) -> io::Result<(
     sys::set_option(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &registration)
 }
 
-/// Returns the socket address by which an AF_XDP socket is bound to a queue. `flags` are bind flags (`XDP_*`).
+/// Returns the socket address with which an AF_XDP socket is bound to a queue. `flags` are bind flags (`XDP_*`).
 #[allow(clippy::cast_possible_truncation, reason = "the address family is a small constant")]
 pub(super) fn address(ifindex: u32, queue: u32, flags: u16) -> libc::sockaddr_xdp {
     libc::sockaddr_xdp {

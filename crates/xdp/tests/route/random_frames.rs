@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Returns the reason why a frame belongs to the kernel, read field by field. `None` means that the frame is
-/// to be routed.
+/// Parses a frame field by field, and returns the reason why the frame must go to the kernel. `None` means that the
+/// frame is to be routed.
 fn why(frame: &[u8], own: &BTreeSet<IpAddr>, port: &RoutePort) -> Option<Counter> {
     let (Some(mac), Some(ethertype)) = (frame.get(..6), frame.get(12..14)) else {
         return Some(Counter::PassedMalformed);

@@ -91,7 +91,7 @@ fn counted(readings: &Readings, name: &str, width: usize) -> Vec<Line<'static>> 
     text
 }
 
-/// Returns the drops at the port by reason, in descending order of their number.
+/// Returns the drops on the port by reason, in descending order of their number.
 fn drops(readings: &Readings, name: &str) -> Vec<[String; 3]> {
     let columns = Page::Drops.columns();
     let sheet = readings.sheet(Page::Drops);

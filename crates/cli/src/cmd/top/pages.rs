@@ -415,7 +415,7 @@ pub fn filters(filters: &[FilterState]) -> Vec<Row> {
     filters.iter().flat_map(|filter| filter.rules.iter().map(move |rule| row(filter, rule))).collect()
 }
 
-/// Returns the key of the table row for the drops at a port for a reason.
+/// Returns the key of the table row for the drops on a port for a reason.
 fn drop_key(port: &str, reason: &str) -> String {
     format!("{port} {reason}")
 }

@@ -209,8 +209,8 @@ impl Allowance {
     }
 }
 
-/// Processes a DHCPv4 message that was received at an interface. `arrived_by` is the interface index of the
-/// receiving device.
+/// Processes a DHCPv4 message that was received on an interface. `arrived_by` is the interface index of the receiving
+/// device.
 pub fn take4(
     interface_relays: &mut RelayInterfaces,
     key: &Key,
@@ -262,8 +262,8 @@ pub fn take4(
     }
 }
 
-/// Processes a DHCPv6 message that was received at an interface. `arrived_by` is the interface index of the
-/// receiving device.
+/// Processes a DHCPv6 message that was received on an interface. `arrived_by` is the interface index of the receiving
+/// device.
 pub fn take6(
     interface_relays: &mut RelayInterfaces,
     key: &Key,

@@ -46,13 +46,12 @@ pub trait KindSettings {
         None
     }
 
-    /// Returns the far device of a pair of devices. The daemon creates the far device but does not
-    /// use it.
+    /// Returns the peer device of a pair of devices. The daemon creates the peer device but does not use it.
     fn far_device(&self) -> Option<DeviceInNamespace<'_>> {
         None
     }
 
-    /// Returns the MTU of the far device. Returns `None` if the far device has the MTU of the port.
+    /// Returns the MTU of the peer device. Returns `None` if the peer device has the MTU of the port.
     fn far_mtu(&self) -> Option<Mtu> {
         None
     }

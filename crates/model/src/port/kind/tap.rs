@@ -7,7 +7,7 @@ use super::settings::{DeviceAddresses, DeviceInNamespace, KindSettings};
 use crate::load::fields::{Fields, Findings};
 use crate::{DeviceName, InterfaceAddress, Namespace, PortName, text};
 
-/// Settings of a TAP device, by which the host itself may be connected to a bridge.
+/// Settings of a TAP device, through which the host itself may be connected to a bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Tap {
     /// Name of the device.

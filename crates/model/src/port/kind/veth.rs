@@ -16,27 +16,27 @@ pub struct Veth {
     /// Namespace of the near device. `None`: the daemon's namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// Settings of the far device of the pair.
+    /// Settings of the peer device of the pair.
     pub peer: Peer,
     /// AF_XDP settings of the near device.
     #[serde(flatten)]
     pub xdp: XdpOptions,
 }
 
-/// Settings of the far device of a veth pair, which the daemon does not use itself.
+/// Settings of the peer device of a veth pair, which the daemon does not use itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Peer {
-    /// Name of the far device.
+    /// Name of the peer device.
     pub name: DeviceName,
-    /// Namespace into which the far device is moved. `None`: the daemon's namespace.
+    /// Namespace into which the peer device is moved. `None`: the daemon's namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// Addresses of the far device.
+    /// Addresses of the peer device.
     pub address: Vec<InterfaceAddress>,
-    /// Ethernet address of the far device. `None`: the kernel chooses an address.
+    /// Ethernet address of the peer device. `None`: the kernel chooses an address.
     #[serde(serialize_with = "text::mac_option::serialize", skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
-    /// MTU of the far device. `None`: the MTU of the port.
+    /// MTU of the peer device. `None`: the MTU of the port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<Mtu>,
 }
