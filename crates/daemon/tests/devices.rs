@@ -1,5 +1,5 @@
-//! Changes of the devices of a running daemon under traffic: devices are deleted, renamed, set down and up,
-//! resized, or removed with their namespace.
+//! Tests changes of the devices of a running daemon under traffic. Devices are deleted, renamed, set down and up, or
+//! removed with their namespace, and their MTU changes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -26,7 +26,7 @@ pub(crate) fn of_bridge() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(BRIDGE_OCTETS))
 }
 
-/// Memory budget of one OpenFlow session for packet-outs that are queued at the slow path.
+/// Memory budget of one OpenFlow session for packet-outs that are queued for the slow path.
 pub(crate) struct PacketOutBudget {
     session: u64,
     free: Arc<Semaphore>,

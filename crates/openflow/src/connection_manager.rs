@@ -186,7 +186,7 @@ pub(crate) struct ConnectionManager {
     told: Notify,
 }
 
-/// Registration of an OpenFlow session at the connection manager. Dropping this value ends the registration.
+/// Registration of an OpenFlow session with the connection manager. Dropping this value ends the registration.
 pub(crate) struct SessionSeat {
     manager: Arc<ConnectionManager>,
     id: u64,
@@ -362,7 +362,7 @@ impl ConnectionManager {
         self.with_permit(&self.changes, call).await
     }
 
-    /// Queues a packet-out at the slow path. If the flow tables are locked, waits on a blocking thread, one packet-out
+    /// Queues a packet-out for the slow path. If the flow tables are locked, waits on a blocking thread, one packet-out
     /// of the bridge at a time. Additional packet-outs wait without occupying a thread.
     ///
     /// # Errors

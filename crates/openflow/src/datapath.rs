@@ -328,9 +328,8 @@ pub trait Datapath: Send + Sync + 'static {
     /// Returns the counters of one meter, or of all meters if `meter` is `None`.
     fn meter_stats(&self, meter: Option<u32>) -> Batches<MeterStats>;
 
-    /// Queues a packet-out at the slow path. The bridge releases `reservation`, the reserved memory of the
-    /// packet-out, when the slow path has processed the packet. This limits the rate at which the session can send
-    /// packet-outs.
+    /// Queues a packet-out for the slow path. The bridge releases `reservation`, the reserved memory of the packet-out,
+    /// when the slow path has processed the packet. This limits the rate at which the session can send packet-outs.
     ///
     /// # Errors
     /// Returns [`FlowError`] if the packet-out is refused. No packet is sent then.

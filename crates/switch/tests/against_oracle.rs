@@ -32,7 +32,7 @@ enum Op {
     FlushMac(u8),
     FlushAll,
     Reconfigure(BridgeConfig),
-    /// Group number, VLAN and members, then VLAN and router ports.
+    /// Sets the snooped groups (group number, VLAN and member ports) and the multicast router ports of VLANs.
     Groups(Vec<(u8, u16, Vec<u16>)>, Vec<(u16, bool, Vec<u16>)>),
 }
 

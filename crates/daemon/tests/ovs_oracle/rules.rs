@@ -43,7 +43,7 @@ impl fmt::Display for Rules {
     }
 }
 
-/// Rule that sends fences back.
+/// Rule that sends fences (the frames that end a batch) back through their input port.
 const FENCES: &str = "table=0,priority=65535,dl_type=0x88b5,actions=IN_PORT";
 
 /// Protocol of a rule's packets, as far as the rule's match and earlier actions determine it.

@@ -255,8 +255,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.send_packet(packet).await
     }
 
-    /// Queues a packet-out at the slow path. If the session's budget is used up, the function sends
-    /// the pending replies, and waits for free budget before the session reads its next message.
+    /// Queues a packet-out for the slow path. If the session's budget is used up, the function sends the pending
+    /// replies, and waits for free budget before the session reads its next message.
     async fn send_packet(&mut self, packet: PacketOut) -> Answer {
         let reservation = match self.packet_outs.try_reserve(&packet) {
             Some(reservation) => Some(reservation),

@@ -150,7 +150,7 @@ impl Memory {
     }
 }
 
-/// Returns a change of groups or meters as a request to forward.
+/// Returns the message that forwards a request to change groups or meters to other controllers (OFPT_REQUESTFORWARD).
 fn request_of(tables: &Tables, change: &Mod) -> Option<ForwardedRequest> {
     match change {
         Mod::Group(change) => {

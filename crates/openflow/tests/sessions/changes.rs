@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// While a change locks the tables of the bridge, sessions start, end and change their interest. The event
-/// loop does not wait.
+/// While a change locks the tables of the bridge, sessions start, end and change the kinds of events that they receive.
+/// The event loop does not wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn sessions_go_on_while_a_change_holds_the_rules() {
     let (bridge, mut controllers, listeners) = controlled(|_| {}).await;

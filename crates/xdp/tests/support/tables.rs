@@ -33,7 +33,7 @@ pub const MAC: [[u8; 6]; 6] = [NEAR[0], NEAR[1], NEAR[2], [2, 0, 0, 1, 1, 1], NE
 pub const TAG: [u16; 6] = [0, 0, 0, 100, 200, 100];
 /// VLANs of n1. Frames of a VLAN without an interface in the hook go to the worker.
 pub const VLANS: [(u16, Option<u16>); 3] = [(100, Some(3)), (200, Some(4)), (300, None)];
-/// Devices of VLANs by interface number.
+/// Index of the kernel device of each VLAN interface, by interface number.
 pub const VLAN_DEVICE: [u32; 6] = [0, 0, 0, 1003, 1004, 1005];
 pub const PORT: RoutePort = RoutePort { mac: NEAR[0], vrrp: false };
 pub const ANSWER: AnswerPort =
