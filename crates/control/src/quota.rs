@@ -69,7 +69,7 @@ pub(crate) struct Quotas {
     pub drifts: Quota,
     /// Quota of measurements of BPF program runs. During a measurement, the kernel counts the runs of all BPF programs.
     pub measurements: Quota,
-    /// Quota of explanations of packets. For each of them, the kernel verifies a program.
+    /// Quota of requests that explain a packet. For each such request, the kernel verifies a program.
     pub explanations: Quota,
 }
 

@@ -312,7 +312,8 @@ impl Oracle {
         !bucket.takes(full, now)
     }
 
-    /// Returns whether the snooper may have one more copy of the port's frames: 100 a second, 50 at once.
+    /// Returns whether the snooper may get one more copy of the port's frames. The limit is 100 copies per second, in
+    /// bursts of at most 50.
     fn is_snooped(&mut self, member: &BridgePortConfig, now: Now) -> bool {
         let bucket = self.snooped.entry(member.port.0);
         let bucket = bucket.or_insert(Bucket { rate: 100, level: 50_000_000_000, at_ns: now.ns });
