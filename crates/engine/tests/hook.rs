@@ -28,6 +28,8 @@ struct State {
     slots: BTreeMap<u32, (FlowKey, FlowKey, Program, HookCounts)>,
     /// Megaflows that were removed from the hook, but whose slots were not released.
     leaving: BTreeMap<u32, HookCounts>,
+    /// Whether the hook reports each megaflow as displaced and refuses new megaflows.
+    is_displacing: bool,
     next: u32,
     asked: u64,
     passed: u64,
@@ -61,10 +63,17 @@ impl HookFlows for Memory {
         self.with(|state| {
             let is_known = state.slots.values().any(|(own, own_mask, ..)| (own, own_mask) == (key, mask));
             assert!(!is_known, "twice");
+            if state.is_displacing {
+                return None;
+            }
             state.next += 1;
             state.slots.insert(state.next, (*key, *mask, program.clone(), HookCounts::default()));
             Some(state.next)
         })
+    }
+
+    fn is_displaced(&self, _: u32) -> bool {
+        self.with(|state| state.is_displacing)
     }
 
     fn remove(&mut self, slot: u32) {
@@ -220,6 +229,43 @@ fn a_hot_flow_is_told_with_its_mask_and_a_cold_one_leaves() {
     switch.until("it is gone", |switch| switch.hook.with(|state| state.leaving.is_empty()));
     let sent = switch.rig.engine.port_totals(PortId(1)).tx_packets;
     assert_eq!(switch.packets(), sent + counted + 3, "each packet is counted once");
+}
+
+/// Checks that a displaced megaflow leaves the hook although it is hot, that each of its packets is counted once, and
+/// that the megaflow returns when the hook has space again.
+#[test]
+fn a_displaced_flow_leaves_while_hot_and_returns() {
+    let mut switch = Switch::new(2);
+    switch.add(5, from(1), vec![out(2)]);
+    switch.heat(1);
+    let slot = switch.hook.with(|state| {
+        state.is_displacing = true;
+        state.count(10_000)
+    });
+    switch.until("it is taken out", |switch| switch.hook.with(|state| state.leaving.contains_key(&slot)));
+    assert_eq!(switch.tables.hooked(), 0);
+    // The megaflow is hot, and stays with the workers.
+    let begin = monotonic().ns;
+    switch.until("a second", |switch| {
+        for sequence in 0..8 {
+            switch.rig.send(0, &frame(1, 200, sequence));
+        }
+        switch.turn();
+        switch.rig.outputs();
+        monotonic().ns - begin > 1_000_000_000
+    });
+    switch.hook.with(|state| {
+        assert!(state.slots.is_empty() && state.leaving.len() == 1, "programs may still meet it");
+        state.leaving.values_mut().for_each(|counts| *counts = more(*counts, 7));
+        state.passed = state.asked;
+    });
+    switch.until("it is gone", |switch| switch.hook.with(|state| state.leaving.is_empty()));
+    switch.until("all are counted", |switch| {
+        switch.packets() == switch.rig.engine.port_totals(PortId(1)).tx_packets + 10_007
+    });
+    switch.hook.with(|state| state.is_displacing = false);
+    switch.heat(1);
+    assert_eq!(switch.tables.hooked(), 1);
 }
 
 #[test]

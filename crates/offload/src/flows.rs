@@ -41,7 +41,9 @@ impl FlowOffload {
 
     /// Installs a flow in the hook. The flow applies to packets that are received on the ingress port of `key` and
     /// equal `key` in the bits of `mask`. Returns the slot of the flow. Returns `None` if the hook cannot execute
-    /// the actions, its table is full, or the mask is new. A new mask becomes usable after a grace period.
+    /// the actions, its table is full, or the mask is new. A new mask becomes usable after a grace period. If the
+    /// ingress port uses less of the table than other ports, a refused flow displaces flows of these ports
+    /// ([`FlowOffload::is_displaced`]).
     pub fn install(&mut self, key: &FlowKey, mask: &FlowKey, program: &Program) -> Option<u32> {
         let table = self.writer.table();
         let action = action(program, key, mask).filter(|_| table.is_served(key.in_port().0))?;
@@ -64,6 +66,13 @@ impl FlowOffload {
             }
             Err(Refused::Full | Refused::Masks) => None,
         }
+    }
+
+    /// Returns whether the flow in a slot must be removed in favour of a port that uses less of the table. See
+    /// [`FlowWriter::is_displaced`].
+    #[must_use]
+    pub fn is_displaced(&self, slot: u32) -> bool {
+        self.writer.is_displaced(slot)
     }
 
     /// Removes the flow in a slot. See [`FlowWriter::remove`].

@@ -12,6 +12,8 @@
 //! no flows after the deadline that [`FlowTable::renew`] sets. [`crate::bridge`] describes how the frame order is kept.
 
 mod action;
+mod masks;
+mod slot_shares;
 mod stage;
 mod table;
 mod writer;

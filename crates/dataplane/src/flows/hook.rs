@@ -42,6 +42,10 @@ impl HookFlows for Hook {
         self.0.install(key, mask, program)
     }
 
+    fn is_displaced(&self, slot: u32) -> bool {
+        self.0.is_displaced(slot)
+    }
+
     fn remove(&mut self, slot: u32) {
         self.0.remove(slot);
     }

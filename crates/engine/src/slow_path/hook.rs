@@ -5,6 +5,9 @@
 //! packets in the workers and in the XDP hook. After a megaflow is removed from the hook, programs that
 //! are already running may still match it. When these programs have ended, the slow path reads the final
 //! statistics and reuses the statistics slot. Barriers wait for the same grace period.
+//!
+//! The hook's flow table is shared by ingress port. A megaflow that a port with fewer megaflows or masks displaces
+//! leaves the hook at its next evaluation, in the same way as a cold megaflow.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -65,11 +68,14 @@ impl SlowPath {
     }
 
     /// Measures the packet rate of a megaflow whose actions are up to date. Installs a hot megaflow in the XDP hook,
-    /// and removes a cold megaflow from the XDP hook.
+    /// and removes a cold megaflow and a displaced megaflow from the XDP hook.
     pub(super) fn judge(&mut self, id: u32, now: u64) {
         let (Some(hook), Some(Some(record))) = (&mut self.hook, self.records.get_mut(id as usize)) else {
             return;
         };
+        if record.hook.slot.is_some_and(|slot| hook.flows.is_displaced(slot)) {
+            return self.unhook(id);
+        }
         let took = now.saturating_sub(record.hook.judged_ns);
         if took < JUDGED_NS {
             return;

@@ -27,6 +27,10 @@ pub trait HookFlows: Send {
     /// the program, has no space, or is not ready.
     fn install(&mut self, key: &FlowKey, mask: &FlowKey, program: &Program) -> Option<u32>;
 
+    /// Returns whether the megaflow in `slot` must be removed, because a megaflow of a port that uses less of the
+    /// hook's flow table needs the space.
+    fn is_displaced(&self, slot: u32) -> bool;
+
     /// Removes the megaflow in statistics slot `slot`. Hook programs that are already running may still match
     /// the megaflow.
     fn remove(&mut self, slot: u32);

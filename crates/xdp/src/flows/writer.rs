@@ -1,9 +1,11 @@
 //! Insertion of flows into the table of cached flows, and removal of flows from it.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::action::{ENTRY_BYTES, FlowAction, entry};
+use super::masks::{Index, Masks};
+use super::slot_shares::SlotShares;
 use super::table::{FlowCounts, FlowTable, MASKS, PLACES};
 
 /// Reason why a flow was not inserted into the table.
@@ -18,28 +20,13 @@ pub enum Refused {
     Soon,
 }
 
-/// Time for which a new mask is kept in the table until a flow with the mask is inserted. Otherwise flows that each
-/// need a new mask would evict each other's masks forever.
-const KEPT: Duration = Duration::from_secs(2);
-
-/// A flow mask of the table, with the state of the mask's index.
-#[derive(Debug, Clone, Copy, Default)]
-struct Mask {
-    words: [u64; 8],
-    /// Number of flows in the table that use the mask.
-    users: usize,
-    /// Whether every XDP program run in progress reads the complete mask.
-    is_known: bool,
-    /// Sequence number of the mask among all masks written to the table, from 1. 0 if the index is free.
-    nth: u64,
-    /// Time until which the mask is kept although no flow has used it yet. `None` after the first flow with the mask.
-    kept: Option<Instant>,
-}
-
 /// Slot of the table. The slot holds a flow, or a removed flow whose slot cannot be reused yet.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    mask: u32,
+    /// Index of the flow's mask.
+    mask: usize,
+    /// Ingress port of the flow.
+    port: u16,
     /// Index of the flow's entry in the hash table. `None` after the removal of the flow.
     place: Option<usize>,
 }
@@ -48,11 +35,16 @@ struct Slot {
 #[derive(Debug)]
 pub struct FlowWriter {
     table: FlowTable,
-    masks: [Mask; MASKS as usize],
-    /// Number of flow masks that were written to the table so far.
-    written: u64,
+    masks: Masks<{ MASKS as usize }>,
+    shares: SlotShares,
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
+}
+
+/// Returns the ingress port in a flow key.
+fn in_port(key: &[u64; 8]) -> u16 {
+    let [low, high, ..] = key[0].to_ne_bytes();
+    u16::from_le_bytes([low, high])
 }
 
 impl FlowWriter {
@@ -64,8 +56,8 @@ impl FlowWriter {
         let flows = table.capacity();
         FlowWriter {
             table: table.clone(),
-            masks: [Mask::default(); MASKS as usize],
-            written: 0,
+            masks: Masks::new(),
+            shares: SlotShares::default(),
             slots: vec![None; flows],
             free: (0..u32::try_from(flows).unwrap_or(u32::MAX)).rev().collect(),
         }
@@ -86,14 +78,24 @@ impl FlowWriter {
     /// Inserts a flow for packets whose key equals `key` in the bits of `mask`, and returns the slot of the
     /// flow. The packet counts of the slot start at 0.
     ///
-    /// Two flows of the table that match the same packet must not have different actions.
+    /// Two flows of the table that match the same packet must not have different actions. `mask` must contain the
+    /// ingress port.
+    ///
+    /// A flow that is refused as [`Refused::Full`] or [`Refused::Masks`] may displace flows of ports that use more of
+    /// the table than the ingress port of the flow. The caller removes the displaced flows
+    /// ([`FlowWriter::is_displaced`]), and inserts the refused flow again within two seconds.
     ///
     /// # Errors
     /// Returns [`Refused`] if the flow was not inserted. The packets of the flow then go to the worker.
     pub fn insert(&mut self, key: &[u64; 8], mask: &[u64; 8], action: &FlowAction) -> Result<u32, Refused> {
-        let number = self.number(mask)?;
+        let (port, now) = (in_port(key), Instant::now());
+        let index = self.index(mask, port, now)?;
+        let number = u32::try_from(index).unwrap_or(u32::MAX);
         let masked: [u64; 8] = std::array::from_fn(|word| key[word] & mask[word]);
         let hash = self.table.maps.hash(number, &masked);
+        if !self.shares.request(port, self.free.len(), now) {
+            return Err(Refused::Full);
+        }
         let slot = *self.free.last().ok_or(Refused::Full)?;
         let line = (hash ^ hash >> 32) & u64::from(self.table.maps.lines);
         let lines = [line, line ^ 1].map(|line| usize::try_from(line).unwrap_or(0) * PLACES as usize);
@@ -115,53 +117,52 @@ impl FlowWriter {
             word.store((hash >> 32 << 32) | (u64::from(slot) + 1), Ordering::Release);
         }
         if let Some(known) = self.slots.get_mut(at) {
-            *known = Some(Slot { mask: number, place: Some(place) });
+            *known = Some(Slot { mask: index, port, place: Some(place) });
         }
-        if let Some(mask) = self.mask(number) {
-            mask.users += 1;
-            mask.kept = None;
-        }
+        self.masks.add(index, port, now);
+        self.shares.add(port, now);
         Ok(slot)
     }
 
     /// Returns the index of a mask in the table of masks. Returns an error if the table has no place for a new mask, or
     /// if XDP programs may still run that started before the mask was written. These could read a part of the mask.
-    fn number(&mut self, mask: &[u64; 8]) -> Result<u32, Refused> {
-        let known = self.masks.iter().position(|known| known.nth > 0 && known.words == *mask);
-        if let Some(at) = known {
-            let number = u32::try_from(at).unwrap_or(u32::MAX);
-            return if self.masks[at].is_known { Ok(number) } else { Err(Refused::Soon) };
+    fn index(&mut self, mask: &[u64; 8], port: u16, now: Instant) -> Result<usize, Refused> {
+        match self.masks.request(mask, port, now) {
+            Index::Ready(at) => Ok(at),
+            Index::Written => Err(Refused::Soon),
+            Index::New(at) => {
+                for (to, word) in self.table.maps.masked.words().iter().skip(at * 8).zip(mask) {
+                    to.store(*word, Ordering::Release);
+                }
+                Err(Refused::Soon)
+            }
+            Index::Refused => Err(Refused::Masks),
         }
-        let free = self.masks.iter().position(|own| own.nth == 0);
-        let now = Instant::now();
-        let is_left =
-            |own: &Mask| own.users == 0 && own.is_known && own.kept.is_none_or(|until| until <= now);
-        let free = free.or_else(|| self.masks.iter().position(is_left));
-        let at = free.ok_or(Refused::Masks)?;
-        for (to, word) in self.table.maps.masked.words().iter().skip(at * 8).zip(mask) {
-            to.store(*word, Ordering::Release);
-        }
-        self.written += 1;
-        let kept = Some(now + KEPT);
-        self.masks[at] = Mask { words: *mask, users: 0, is_known: false, nth: self.written, kept };
-        Err(Refused::Soon)
-    }
-
-    fn mask(&mut self, number: u32) -> Option<&mut Mask> {
-        self.masks.get_mut(usize::try_from(number).ok()?)
     }
 
     /// Returns the number of flow masks that were written so far. A caller that begins to wait for running programs
     /// passes this number to [`FlowWriter::settle`] after the wait.
     #[must_use]
     pub fn written(&self) -> u64 {
-        self.written
+        self.masks.written()
     }
 
     /// Reports that a wait for running programs ([`crate::wait_for_programs`]) has ended. `written` is the number of
     /// flow masks that had been written when the wait began. Flows with these masks can be inserted from now on.
     pub fn settle(&mut self, written: u64) {
-        self.masks.iter_mut().filter(|mask| mask.nth <= written).for_each(|mask| mask.is_known = true);
+        self.masks.settle(written);
+    }
+
+    /// Returns whether the flow in a slot must leave the table, because a port that uses less of the table needs the
+    /// slot or the mask of the flow. The caller then removes the flow like any other flow. A removal can make other
+    /// displaced flows stay, so the caller calls this function for each flow immediately before the flow's removal.
+    #[must_use]
+    pub fn is_displaced(&self, slot: u32) -> bool {
+        let at = usize::try_from(slot).unwrap_or(usize::MAX);
+        let Some(own) = self.slots.get(at).copied().flatten().filter(|own| own.place.is_some()) else {
+            return false;
+        };
+        self.shares.owes(own.port) || self.masks.is_displaced(own.mask, Instant::now())
     }
 
     /// Removes a flow from the table. Program runs that start later do not find the flow. The slot stays
@@ -169,9 +170,12 @@ impl FlowWriter {
     pub fn remove(&mut self, slot: u32) {
         let at = usize::try_from(slot).unwrap_or(usize::MAX);
         let Some(Some(known)) = self.slots.get_mut(at) else { return };
-        if let Some(word) = known.place.take().and_then(|place| self.table.maps.places.words().get(place)) {
+        let Some(place) = known.place.take() else { return };
+        if let Some(word) = self.table.maps.places.words().get(place) {
             word.store(0, Ordering::Release);
         }
+        self.masks.remove(known.mask, known.port);
+        self.shares.remove(known.port);
     }
 
     /// Returns the packet counts of the flow in a slot since the flow was inserted. The counts are final
@@ -190,8 +194,7 @@ impl FlowWriter {
             return;
         };
         self.free.push(slot);
-        if let Some(mask) = self.mask(known.mask) {
-            mask.users = mask.users.saturating_sub(1);
-        }
+        self.masks.release(known.mask);
+        self.shares.release();
     }
 }
