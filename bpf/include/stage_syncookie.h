@@ -59,6 +59,7 @@ TRIVIUM_INLINE void cookie_remember(const struct cookie_walk *walk, const struct
 {
 	if (filter.scratch)
 		return;
+	value &= ~COOKIE_SEARCHED;
 	cookie_client(&walk->work->client, key, walk->rule->slot, kind);
 	bpf_map_update_elem(&filter_clients, &walk->work->client, &value, BPF_ANY);
 }
@@ -244,7 +245,7 @@ TRIVIUM_INLINE void cookie_learn(const struct cookie_walk *walk, const struct fi
 	const struct tcphdr *tcp = &walk->work->segment.tcp;
 	struct filter_client *client = &walk->work->client;
 	__u32 sent = bpf_ntohl(tcp->seq), heard = bpf_ntohl(tcp->ack_seq);
-	__u64 numbers = (__u64)sent << 32 | heard, now = walk->now, *before;
+	__u64 numbers = (__u64)sent << 32 | heard, now = walk->now & ~COOKIE_SEARCHED, *before;
 
 	if (filter.scratch)
 		return;
