@@ -8,26 +8,28 @@
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench ends at the first surprise")]
 
+#[path = "../../lookup/benches/random/mod.rs"]
+mod random;
+
+use std::cell::RefCell;
 use std::hint::black_box;
 
+use conn::headers::{Content, Packet};
 use conn::table::{EntryId, Sizes, Table};
+use conn::tcp::Segment;
+use conn::track::{Commit, CtState, Tracked, Tracker};
 use conn::tuple::{Address, End, Side, Tuple, TupleHash};
 use conn::zone::Zones;
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use packet::tcp::flags;
+use random::{Row, scattered, time};
 use sync::cpu::prefetch_read;
 
 const BURST: usize = 32;
 const CONNECTIONS: u32 = 1 << 20;
 /// Time-out of all connections in milliseconds.
 const TIMEOUT: u32 = 1 << 30;
-
-/// The output function of Vigna's splitmix64, which scatters a number.
-fn scattered(number: u64) -> u64 {
-    let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ number >> 31
-}
 
 /// Returns the tuple of a connection: 65,536 clients, and ports from 16 on.
 fn tuple<A: Address + From<u32>>(number: u32) -> Tuple<A> {
@@ -52,22 +54,71 @@ fn look_up<A: Address + From<u32>>(c: &mut Criterion, name: &str) {
     let (table, _) = filled::<A>();
     let per_connection = table.memory() as f64 / f64::from(CONNECTIONS);
     println!("{name}: {per_connection:.1} bytes per connection");
-    let random = |number: u32, of: u32| u32::try_from(scattered(u64::from(number)) % u64::from(of)).unwrap();
-    let present: Vec<Tuple<A>> = (0..CONNECTIONS).map(|number| tuple(random(number, CONNECTIONS))).collect();
-    let absent: Vec<Tuple<A>> =
-        (0..CONNECTIONS).map(|number| tuple(CONNECTIONS + random(number, CONNECTIONS))).collect();
+    let mut row = Row::new();
+    let mut numbers = |first| -> Vec<Tuple<A>> {
+        (0..CONNECTIONS)
+            .map(|_| tuple(first + u32::try_from(row.below(CONNECTIONS.into())).unwrap()))
+            .collect()
+    };
+    let (present, absent) = (numbers(0), numbers(CONNECTIONS));
     let mut group = c.benchmark_group("look-up");
     group.throughput(Throughput::Elements(BURST as u64));
     for (kind, tuples) in [("hit", &present), ("miss", &absent)] {
-        let mut found: [Option<EntryId>; BURST] = [None; BURST];
-        let mut bursts = tuples.chunks_exact(BURST).cycle();
-        group.bench_function(BenchmarkId::new(kind, name), |bench| {
-            bench.iter(|| {
-                table.find_burst(bursts.next().unwrap(), 1, &mut found);
-                assert!(found.iter().all(|id| id.is_some() == (kind == "hit")));
-            });
+        bench_bursts(&mut group, BenchmarkId::new(kind, name), tuples, |tuples| {
+            let mut found: [Option<EntryId>; BURST] = [None; BURST];
+            table.find_burst(tuples, 1, &mut found);
+            assert!(found.iter().all(|id| id.is_some() == (kind == "hit")));
         });
     }
+    group.finish();
+}
+
+/// Benchmarks a function of bursts. The elements of a burst are in the first-level cache when the time begins, as
+/// headers are that a worker has just read.
+fn bench_bursts<T: Copy>(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    id: BenchmarkId,
+    elements: &[T],
+    mut measured: impl FnMut(&[T; BURST]),
+) {
+    let mut bursts = elements.as_chunks::<BURST>().0.iter().cycle();
+    group.bench_function(id, |bench| {
+        bench.iter_custom(|times| {
+            let burst = RefCell::new(*bursts.next().unwrap());
+            time(times, || *burst.borrow_mut() = *bursts.next().unwrap(), || measured(&burst.borrow()))
+        });
+    });
+}
+
+/// Measures the tracker with established TCP connections at random. Each packet is an acknowledgement that is checked
+/// against the windows, and prolongs its connection.
+fn track(c: &mut Criterion) {
+    let (mut tracker, mut zones) =
+        (Tracker::<u32>::new(Sizes::of_entries(CONNECTIONS), TupleHash::new()), Zones::new());
+    let packet = |number: u32, source: Side, flags: u16, seq: u32, ack: u32| {
+        let segment = Segment { seq, ack, flags, window: 1000, payload: 0, scale: None };
+        Packet { tuple: tuple(number), source, content: Content::Tcp(segment) }
+    };
+    for number in 0..CONNECTIONS {
+        let syn = packet(number, Side::Low, flags::SYN, 99, 0);
+        let mut tracked = tracker.track(&mut zones, &syn, 0);
+        tracker.commit(&mut zones, &syn, &mut tracked, &Commit::default(), 0).unwrap();
+        tracker.track(&mut zones, &packet(number, Side::High, flags::SYN | flags::ACK, 499, 100), 0);
+        tracker.track(&mut zones, &packet(number, Side::Low, flags::ACK, 100, 500), 0);
+    }
+    let mut row = Row::new();
+    let packets: Vec<Packet<u32>> = (0..CONNECTIONS)
+        .map(|_| {
+            packet(u32::try_from(row.below(CONNECTIONS.into())).unwrap(), Side::Low, flags::ACK, 100, 500)
+        })
+        .collect();
+    let mut group = c.benchmark_group("track");
+    group.throughput(Throughput::Elements(BURST as u64));
+    bench_bursts(&mut group, BenchmarkId::from_parameter("established TCP"), &packets, |packets| {
+        let mut tracked = [Tracked::default(); BURST];
+        tracker.track_burst(&mut zones, packets, 1, &mut tracked);
+        assert!(tracked.iter().all(|tracked| tracked.state.has(CtState::ESTABLISHED)));
+    });
     group.finish();
 }
 
@@ -108,18 +159,14 @@ fn floor(c: &mut Criterion) {
     // As many lines as the table has.
     let mut lines: Vec<Line> = sync::memory::vec_on_huge_pages(CONNECTIONS as usize);
     lines.resize(CONNECTIONS as usize, Line([1; 8]));
-    let at: Vec<usize> = (0..u64::from(CONNECTIONS))
-        .map(|number| usize::try_from(scattered(number) % u64::from(CONNECTIONS)).unwrap())
-        .collect();
-    let mut bursts = at.chunks_exact(3 * BURST).cycle();
+    let mut row = Row::new();
+    let mut line = || usize::try_from(row.below(CONNECTIONS.into())).unwrap();
+    let at: Vec<[usize; 3]> = (0..CONNECTIONS).map(|_| [line(), line(), line()]).collect();
     let mut group = c.benchmark_group("floor");
     group.throughput(Throughput::Elements(BURST as u64));
-    group.bench_function("3 random lines", |bench| {
-        bench.iter(|| {
-            let burst = bursts.next().unwrap();
-            burst.iter().for_each(|at| prefetch_read(&lines[*at]));
-            black_box(burst.iter().map(|at| lines[*at].0[0]).sum::<u64>())
-        });
+    bench_bursts(&mut group, BenchmarkId::from_parameter("3 random lines"), &at, |burst| {
+        burst.as_flattened().iter().for_each(|at| prefetch_read(&lines[*at]));
+        black_box(burst.as_flattened().iter().map(|at| lines[*at].0[0]).sum::<u64>());
     });
     group.finish();
 }
@@ -128,6 +175,7 @@ fn all(c: &mut Criterion) {
     floor(c);
     look_up::<u32>(c, "ipv4");
     look_up::<u128>(c, "ipv6");
+    track(c);
     replace(c);
     sweep(c);
 }

@@ -40,10 +40,14 @@ struct Bucket {
 const _: () = assert!(size_of::<Bucket>() == 64);
 
 impl Bucket {
-    /// Returns the slots with this tag, as the bits of a number.
+    /// Returns the slots with this tag, as the bits of a number. The compiler compares eight tags at once.
     #[inline(always)]
-    fn with_tag(&self, tag: u16) -> u32 {
-        self.tags.iter().rev().fold(0, |slots, &other| slots << 1 | u32::from(other == tag))
+    fn with_tag(&self, tag: u16) -> u16 {
+        let mut slots = 0;
+        for (slot, other) in self.tags.iter().enumerate() {
+            slots |= if *other == tag { 1 << slot } else { 0 };
+        }
+        slots
     }
 
     /// Returns the first empty slot.
