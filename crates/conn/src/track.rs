@@ -249,10 +249,15 @@ impl<A: Address> Tracker<A> {
                 }
                 id
             }
-            // An earlier packet of the burst has committed the connection.
+            // An earlier packet of the burst has committed the connection, and this packet is its next one.
             Err(Refused::Exists(id)) => {
+                *tracked = self.track_found(zones, packet, Some(id), now);
+                let is_unchanged = tracked.invalid.is_none() && tracked.id == Some(id);
+                if !is_unchanged {
+                    return Err(NotCommitted::Invalid);
+                }
                 self.change_extension(id, commit)?;
-                id
+                return Ok(id);
             }
             Err(refused) => return Err(NotCommitted::Refused(refused)),
         };

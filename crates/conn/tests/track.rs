@@ -202,6 +202,21 @@ fn a_forced_commit_turns_a_connection_round() {
     assert_eq!((case.track(&there).state, case.tracker.table.count()), (EST | RPL, 1));
 }
 
+/// The first packets of both ends may be in one burst, before the commit of either.
+#[test]
+fn a_burst_may_contain_the_first_packets_of_both_ends() {
+    let mut case = Case::new();
+    let packets = [from_client(Content::Udp), from_server(Content::Udp), from_client(Content::Udp)];
+    let mut tracked = [Tracked::default(); 3];
+    case.tracker.track_burst(&mut case.zones, &packets, case.now, &mut tracked);
+    assert_eq!(tracked.map(|tracked| tracked.state), [NEW; 3]);
+    for (packet, tracked) in packets.iter().zip(&mut tracked) {
+        case.tracker.commit(&mut case.zones, packet, tracked, &Commit::default(), case.now).unwrap();
+    }
+    assert_eq!(tracked.map(|tracked| tracked.state), [NEW, EST | RPL, EST]);
+    assert_eq!((case.tracker.table.count(), case.timeout(&packets[0])), (1, 300));
+}
+
 #[test]
 fn marks_and_labels_change_under_their_masks() {
     let mut case = Case::new();
@@ -340,9 +355,16 @@ impl Naive {
         reply | if has_replied { EST } else { NEW }
     }
 
-    fn commit(&mut self, packet: &Packet<u32>, state: CtState, is_forced: bool, now: u64) {
+    /// Commits the connection of a packet. `was_known`: the packet's connection was committed when it was tracked.
+    fn commit(&mut self, packet: &Packet<u32>, state: CtState, was_known: bool, is_forced: bool, now: u64) {
         let replaced = is_forced && state.has(RPL) && packet.content != Content::Error;
-        if state.has(CtState::INVALID) || self.0.contains_key(&packet.tuple) && !replaced {
+        if state.has(CtState::INVALID) {
+            return;
+        }
+        if self.0.contains_key(&packet.tuple) && !replaced {
+            if !was_known {
+                self.track(packet, now);
+            }
             return;
         }
         if let Some(known) = Naive::open(packet, now) {
@@ -401,11 +423,12 @@ proptest! {
             for ((packet, tracked), state) in packets.iter().zip(&mut tracked).zip(expected) {
                 let Some(force) = commit else { continue };
                 let commit = Commit { force, ..Commit::default() };
+                let was_known = tracked.id.is_some();
                 let done = case.tracker.commit(&mut case.zones, packet, tracked, &commit, case.now);
                 // A forced commit fails if the packet cannot open a connection.
                 let may_fail = tracked.state.has(CtState::INVALID) || force || !naive.0.contains_key(&packet.tuple);
                 prop_assert!(done.is_ok() || may_fail, "{:?}", done);
-                naive.commit(packet, state, force, now);
+                naive.commit(packet, state, was_known, force, now);
             }
             for (tuple, known) in &naive.0 {
                 let id = case.tracker.table.find(tuple, case.now);

@@ -1,0 +1,47 @@
+//! Verifies that the data path allocates nothing: tracking, commits, marks, displaced entries, expiry and flushes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use conn::headers::{Content, Packet};
+use conn::table::Sizes;
+use conn::track::{Commit, Tracked, Tracker};
+use conn::tuple::{End, Tuple, TupleHash};
+use conn::zone::Zones;
+use sync::heap::{CountingHeap, allocations};
+
+#[global_allocator]
+static HEAP: CountingHeap = CountingHeap;
+
+fn packet(from: u32, to: u32) -> Packet<u32> {
+    let end = |address| End { address, port: 9 };
+    let (tuple, source) = Tuple::of_ends(0, 17, end(from), end(to));
+    Packet { tuple, source, content: Content::Udp }
+}
+
+#[test]
+fn the_life_of_connections_allocates_nothing() {
+    let sizes = Sizes { entries: 1000, embryonic: 100, extensions: 500 };
+    let (mut tracker, mut zones) = (Tracker::<u32>::new(sizes, TupleHash::new()), Zones::new());
+    let packets: Vec<_> = (1..3000).map(|number| [packet(number, 0), packet(0, number)]).collect();
+    let mut tracked = vec![Tracked::default(); 2];
+    let before = allocations();
+    for round in 0..3_u32 {
+        let now = round * 1_000_000;
+        for (pair, number) in packets.iter().zip(0_u32..) {
+            tracker.track_burst(&mut zones, &pair[..1], now, &mut tracked);
+            let mark = (number % 2 == 0).then_some((number, u32::MAX));
+            let commit = Commit { mark, ..Commit::default() };
+            let _ = tracker.commit(&mut zones, &pair[0], &mut tracked[0], &commit, now);
+            // Only every third connection is answered.
+            if number % 3 == 0 {
+                tracker.track_burst(&mut zones, &pair[1..], now, &mut tracked);
+            }
+        }
+        tracker.table.sweep(&mut zones, now + 500_000, 500);
+    }
+    tracker.table.flush_zone(&mut zones, 0, None, u32::MAX);
+    assert_eq!(allocations() - before, 0);
+    let counts = tracker.table.counts();
+    assert!(counts.displaced > 1000 && counts.expired > 0 && counts.table_full > 0, "{counts:?}");
+    assert_eq!(tracker.table.count(), 0);
+}
