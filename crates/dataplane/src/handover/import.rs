@@ -89,7 +89,7 @@ impl Parts {
         config: &Config,
         memory: &Arc<FrameMemory>,
     ) -> Result<Parts, HandoverError> {
-        let HandoverBundle { mut state, mut descriptors, users, mut claims } = held;
+        let HandoverBundle { mut state, mut descriptors, users, mut claims, .. } = held;
         let mut parts = Vec::new();
         for (name, port) in std::mem::take(&mut state.ports) {
             let key = name.parse::<PortName>();
