@@ -1,39 +1,60 @@
-//! List of the embryonic entries of a table, from the oldest to the newest.
+//! Lists of the embryonic entries of a table, from the oldest to the newest: one of all, and one of each zone.
 //!
-//! A connection is embryonic until its handshake is complete, or until the other end has replied. The list is doubly
-//! linked, and its nodes are in an array of fixed size. An embryonic entry stores the number of its node in the place
-//! of its expiry, and the node stores the expiry. Entries that are not embryonic therefore need no memory for the list.
+//! A connection is embryonic until its handshake is complete, or until the other end has replied. The lists are doubly
+//! linked, and share their nodes, which are in an array of fixed size. An embryonic entry stores the number of its node
+//! in the place of its expiry, and the node stores the expiry. Entries that are not embryonic therefore need no memory
+//! for the lists. The numbers of nodes begin with 1.
 
-/// End of a list.
-const NONE: u32 = u32::MAX;
+/// Number of no node: the end of a list.
+const NONE: u32 = 0;
+/// Number of zones.
+const ZONES: usize = 1 << 16;
 
-/// Node of an embryonic entry, 16 bytes.
+/// The lists of which each node is an element.
+#[derive(Clone, Copy)]
+enum List {
+    All,
+    Zone(u16),
+}
+
+/// Neighbours of a node in a list, or the ends of a list.
+#[derive(Clone, Copy, Debug, Default)]
+struct Links {
+    older: u32,
+    newer: u32,
+}
+
+/// Node of an embryonic entry, 24 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     entry: u32,
     /// Time in milliseconds at which the entry expires.
     expires: u32,
-    /// Node of the next older entry.
-    older: u32,
-    /// Node of the next newer entry, or the next unused node.
-    newer: u32,
+    /// Neighbours in the list of all entries. In an unused node: `newer` is the next unused node.
+    all: Links,
+    /// Neighbours in the list of the zone.
+    zone: Links,
 }
 
 #[derive(Debug)]
 pub(crate) struct Embryonic {
     nodes: Vec<Node>,
     unused: u32,
-    oldest: u32,
-    newest: u32,
+    /// Ends of the list of all entries: `older` is the newest node, and `newer` is the oldest one, as for a node
+    /// between both ends of a ring.
+    all: Links,
+    /// Ends of the list of each zone. The kernel provides memory for the zones in use only.
+    zones: Vec<Links>,
     count: u32,
     limit: u32,
 }
 
 impl Embryonic {
-    /// Returns an empty list for at most `limit` entries.
+    /// Returns empty lists for at most `limit` entries.
     pub(crate) fn new(limit: u32) -> Embryonic {
         let nodes = Vec::with_capacity(limit as usize);
-        Embryonic { nodes, unused: NONE, oldest: NONE, newest: NONE, count: 0, limit }
+        let zones = vec![Links::default(); ZONES];
+        Embryonic { nodes, unused: NONE, all: Links::default(), zones, count: 0, limit }
     }
 
     /// Returns the number of entries of the list.
@@ -46,69 +67,105 @@ impl Embryonic {
         self.limit
     }
 
-    /// Returns the memory of a full list in bytes.
+    /// Returns the memory of the nodes of full lists in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>()
     }
 
-    /// Returns the entry that has been in the list for the longest time.
+    /// Returns the entry that has been in the list of all entries for the longest time.
     pub(crate) fn oldest(&self) -> Option<u32> {
-        self.nodes.get(self.oldest as usize).map(|node| node.entry)
+        self.node(self.all.newer).map(|node| node.entry)
     }
 
-    /// Appends an entry, and returns its node. Returns `None` if the list is full.
-    pub(crate) fn push(&mut self, entry: u32, expires: u32) -> Option<u32> {
+    /// Returns the entry that has been in the list of a zone for the longest time.
+    pub(crate) fn oldest_of_zone(&self, zone: u16) -> Option<u32> {
+        self.node(self.zones.get(usize::from(zone))?.newer).map(|node| node.entry)
+    }
+
+    /// Appends an entry of a zone, and returns its node. Returns `None` if the list is full.
+    pub(crate) fn push(&mut self, entry: u32, zone: u16, expires: u32) -> Option<u32> {
         if self.count >= self.limit {
             return None;
         }
-        let node = Node { entry, expires, older: self.newest, newer: NONE };
-        let number = match self.nodes.get_mut(self.unused as usize) {
-            Some(unused) => {
-                let number = std::mem::replace(&mut self.unused, unused.newer);
-                *unused = node;
-                number
+        let node = Node { entry, expires, all: Links::default(), zone: Links::default() };
+        let unused = self.unused;
+        let number = match self.node_mut(unused) {
+            Some(place) => {
+                let next = place.all.newer;
+                *place = node;
+                self.unused = next;
+                unused
             }
             None => {
                 self.nodes.push(node);
-                u32::try_from(self.nodes.len() - 1).ok()?
+                u32::try_from(self.nodes.len()).ok()?
             }
         };
-        match self.nodes.get_mut(self.newest as usize) {
-            Some(newest) => newest.newer = number,
-            None => self.oldest = number,
-        }
-        self.newest = number;
+        self.append(List::All, number);
+        self.append(List::Zone(zone), number);
         self.count += 1;
         Some(number)
     }
 
-    /// Removes a node.
-    pub(crate) fn remove(&mut self, number: u32) {
-        let Some(node) = self.nodes.get_mut(number as usize) else { return };
-        let Node { older, newer, .. } = *node;
-        node.newer = self.unused;
+    /// Removes a node. `zone` is the zone of its entry.
+    pub(crate) fn remove(&mut self, number: u32, zone: u16) {
+        if self.node(number).is_none() {
+            return;
+        }
+        self.unlink(List::All, number);
+        self.unlink(List::Zone(zone), number);
+        let unused = self.unused;
+        if let Some(node) = self.node_mut(number) {
+            node.all.newer = unused;
+        }
         self.unused = number;
-        match self.nodes.get_mut(older as usize) {
-            Some(older) => older.newer = newer,
-            None => self.oldest = newer,
-        }
-        match self.nodes.get_mut(newer as usize) {
-            Some(newer) => newer.older = older,
-            None => self.newest = older,
-        }
         self.count = self.count.saturating_sub(1);
     }
 
     /// Returns the time in milliseconds at which the entry of a node expires.
+    #[inline]
     pub(crate) fn expires(&self, number: u32) -> u32 {
-        self.nodes.get(number as usize).map_or(0, |node| node.expires)
+        self.node(number).map_or(0, |node| node.expires)
     }
 
     /// Sets the time in milliseconds at which the entry of a node expires.
     pub(crate) fn set_expires(&mut self, number: u32, expires: u32) {
-        if let Some(node) = self.nodes.get_mut(number as usize) {
+        if let Some(node) = self.node_mut(number) {
             node.expires = expires;
         }
+    }
+
+    #[inline]
+    fn node(&self, number: u32) -> Option<&Node> {
+        self.nodes.get((number as usize).checked_sub(1)?)
+    }
+
+    fn node_mut(&mut self, number: u32) -> Option<&mut Node> {
+        self.nodes.get_mut((number as usize).checked_sub(1)?)
+    }
+
+    /// Returns the neighbours of a node in a list. For [`NONE`], returns the ends of the list.
+    fn links_mut(&mut self, list: List, number: u32) -> &mut Links {
+        match (list, (number as usize).checked_sub(1)) {
+            (List::All, None) => &mut self.all,
+            (List::Zone(zone), None) => &mut self.zones[usize::from(zone)],
+            (List::All, Some(at)) => &mut self.nodes[at].all,
+            (List::Zone(_), Some(at)) => &mut self.nodes[at].zone,
+        }
+    }
+
+    /// Appends a node at the newest end of a list.
+    fn append(&mut self, list: List, number: u32) {
+        let newest = std::mem::replace(&mut self.links_mut(list, NONE).older, number);
+        *self.links_mut(list, number) = Links { older: newest, newer: NONE };
+        self.links_mut(list, newest).newer = number;
+    }
+
+    /// Removes a node from a list.
+    fn unlink(&mut self, list: List, number: u32) {
+        let Links { older, newer } = *self.links_mut(list, number);
+        self.links_mut(list, older).newer = newer;
+        self.links_mut(list, newer).older = older;
     }
 }
 
@@ -122,21 +179,27 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_list_agrees_with_a_queue(steps in prop::collection::vec((any::<bool>(), 0..8_usize), 0..200)) {
+        fn the_lists_agree_with_a_queue(
+            steps in prop::collection::vec((prop::option::of(0..3_u16), 0..8_usize), 0..200),
+        ) {
             let mut list = Embryonic::new(5);
-            // Pairs of entry and node, the oldest first.
+            // Entry, zone and node, the oldest first.
             let mut queue = VecDeque::new();
             for (entry, (push, at)) in (0..).zip(steps) {
-                if push {
-                    let node = list.push(entry, entry + 1);
+                if let Some(zone) = push {
+                    let node = list.push(entry, zone, entry + 1);
                     prop_assert_eq!(node.is_some(), queue.len() < 5);
-                    queue.extend(node.map(|node| (entry, node)));
-                } else if let Some((_, node)) = queue.remove(at) {
-                    list.remove(node);
+                    queue.extend(node.map(|node| (entry, zone, node)));
+                } else if let Some((_, zone, node)) = queue.remove(at) {
+                    list.remove(node, zone);
                 }
-                prop_assert_eq!(list.oldest(), queue.front().map(|(entry, _)| *entry));
+                prop_assert_eq!(list.oldest(), queue.front().map(|(entry, ..)| *entry));
+                for zone in 0..3 {
+                    let oldest = queue.iter().find(|(_, other, _)| *other == zone);
+                    prop_assert_eq!(list.oldest_of_zone(zone), oldest.map(|(entry, ..)| *entry));
+                }
                 prop_assert_eq!(list.count() as usize, queue.len());
-                for (entry, node) in &queue {
+                for (entry, _, node) in &queue {
                     prop_assert_eq!(list.expires(*node), entry + 1);
                 }
             }

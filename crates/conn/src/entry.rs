@@ -18,7 +18,7 @@ pub struct Entry<A> {
     flags: u8,
     /// Protocol state: of TCP a [`tcp::Connection`], of SCTP a [`sctp::Association`], of other protocols zero.
     state: [u32; 8],
-    /// Time in milliseconds at which the entry expires. For an embryonic entry: number of its node in the list of
+    /// Time in milliseconds at which the entry expires. For an embryonic entry: number of its node in the lists of
     /// embryonic entries. For an unused entry: number of the next unused entry.
     pub(crate) timer: u32,
     /// Index of the extension record with the mark and the label. 0: the entry has no record.
@@ -31,7 +31,7 @@ const _: () = assert!(size_of::<Entry<u32>>() == 56 && size_of::<Entry<u128>>() 
 const USED: u8 = 1;
 /// [`Side::High`] has sent the first packet.
 const FROM_HIGH: u8 = 2;
-/// The entry is in the list of embryonic entries.
+/// The entry is in the lists of embryonic entries.
 const EMBRYONIC: u8 = 4;
 /// The end that did not send the first packet has sent a packet.
 const REPLIED: u8 = 8;

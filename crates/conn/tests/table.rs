@@ -251,6 +251,28 @@ fn a_flood_displaces_no_established_connection_and_lets_new_ones_be_established(
 }
 
 #[test]
+fn a_flood_within_a_zone_does_not_close_the_zone() {
+    let (mut table, mut zones) = (Table::<u32>::new(Sizes::of_entries(1000), TupleHash::new()), Zones::new());
+    zones.set_limit(0, Some(20));
+    let mut open =
+        |table: &mut Table<u32>, number| table.insert(&mut zones, &tuple(number), Side::Low, 0, 60_000);
+    // The tuples of these numbers are in zone 0. Another zone has as many embryonic connections.
+    for number in (0..300).step_by(3) {
+        let new = open(&mut table, number).unwrap();
+        open(&mut table, number + 1).unwrap();
+        if number < 57 {
+            table.establish(new);
+        }
+    }
+    // 19 connections are established. The last place of the zone goes from one new connection to the next.
+    let last = open(&mut table, 3000).unwrap();
+    assert_eq!(table.find(&tuple(3000), 1), Some(last));
+    table.establish(last);
+    assert_eq!(open(&mut table, 3003), Err(Refused::ZoneFull));
+    assert!((0..57).step_by(3).all(|number| table.find(&tuple(number), 1).is_some()));
+}
+
+#[test]
 fn an_ipv4_connection_takes_65_bytes_and_an_ipv6_connection_89() {
     let sizes = Sizes { entries: 1 << 20, embryonic: 1, extensions: 0 };
     let bytes = |memory: usize| memory as f64 / f64::from(sizes.entries);

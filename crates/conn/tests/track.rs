@@ -255,6 +255,9 @@ fn zones_have_connections_time_outs_and_limits_of_their_own() {
     case.commit(&there, &Commit::default());
     assert_eq!(case.commit(&in_zone, &Commit::default()), NEW);
     assert_eq!((case.timeout(&there), case.timeout(&in_zone)), (120, 5));
+    let mut answer = from_server(Content::Udp);
+    answer.tuple.zone = 3;
+    assert_eq!(case.track(&answer).state, EST | RPL);
     let mut second = packet(Content::Udp, (20, 1), SERVER);
     second.tuple.zone = 3;
     let mut tracked = case.track(&second);

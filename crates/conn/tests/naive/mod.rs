@@ -54,7 +54,16 @@ impl<A: Address> Model<A> {
             return Err(Refused::Exists);
         }
         self.remove(&tuple);
-        if self.limits.get(&tuple.zone).is_some_and(|limit| self.count(tuple.zone) >= *limit as usize) {
+        let is_zone_full = |model: &Self| {
+            model.limits.get(&tuple.zone).is_some_and(|limit| model.count(tuple.zone) >= *limit as usize)
+        };
+        if is_zone_full(self) {
+            let mut oldest = self.embryonic.iter();
+            if let Some(oldest) = oldest.find(|other| other.zone == tuple.zone).copied() {
+                self.remove(&oldest);
+            }
+        }
+        if is_zone_full(self) {
             return Err(Refused::ZoneFull);
         }
         let is_full = self.connections.len() >= self.sizes.entries as usize;
