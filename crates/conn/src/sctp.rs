@@ -390,7 +390,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_state(
-            bytes: [u8; 32], steps in prop::collection::vec((any::<bool>(), any::<[u8; 2]>(), 0..4_u32, 0..4_u32), 1..20),
+            bytes: [u8; 32],
+            steps in prop::collection::vec((any::<bool>(), any::<[u8; 2]>(), 0..4_u32, 0..4_u32), 1..20),
         ) {
             let mut this: Association = zerocopy::transmute!(bytes);
             for (is_reply, chunks, tag, initiate_tag) in steps {

@@ -772,7 +772,8 @@ proptest! {
     /// A table may contain bytes that another process has written. No bytes lead to a panic.
     #[test]
     fn any_bytes_are_a_state(
-        bytes: [u8; 32], steps in prop::collection::vec((any::<bool>(), 0..64_u16, any::<[u32; 3]>(), any::<u16>()), 1..9),
+        bytes: [u8; 32],
+        steps in prop::collection::vec((any::<bool>(), 0..64_u16, any::<[u32; 3]>(), any::<u16>()), 1..9),
     ) {
         let mut connection: Connection = zerocopy::transmute!(bytes);
         for (is_reply, flags, [seq, ack, payload], window) in steps {
