@@ -307,11 +307,21 @@ TRIVIUM_INLINE __u64 punt_ahead(__u64 interval)
 }
 
 /*
- * Returns whether a packet may pass, and takes its tokens. `is_trusted` tells whether the packet may use the
- * reserve of its class.
+ * Takes a token of known neighbours for a sender that claims an address which the kernel is resolving. Any
+ * station can claim the address. The claim therefore has no share of its interface or source, and may not use
+ * the reserve. Returns whether there was a token.
  */
-static __attribute__((noinline)) int punt_take_all(struct punt_state *state, __u32 class, __u32 slot,
-						   int is_trusted)
+TRIVIUM_INLINE int punt_take_asked(struct punt_state *state)
+{
+	const struct punt_rate *rate = &state->rates[PUNT_NEIGHBOUR];
+	__u64 interval = ROUTE_WORD(rate->interval);
+
+	return interval && punt_take(&state->buckets[PUNT_NEIGHBOUR], interval, ROUTE_WORD(rate->open),
+				     bpf_ktime_get_ns());
+}
+
+/* Returns whether a packet may pass, and takes its tokens. */
+static __attribute__((noinline)) int punt_take_all(struct punt_state *state, __u32 class, __u32 slot)
 {
 	__u64 now = bpf_ktime_get_ns(), interval, of_interface, of_source, ahead;
 	__u64 *interface, *source;
@@ -328,7 +338,7 @@ static __attribute__((noinline)) int punt_take_all(struct punt_state *state, __u
 	source = &state->sources[class][slot & (PUNT_SHARES - 1)];
 	ahead = ROUTE_WORD(state->rates[class].open);
 	/* A source whose interface has used its share takes nothing from its own. */
-	if (is_trusted && (__s64)(*(volatile __u64 *)interface - now) <= (__s64)punt_ahead(of_interface) &&
+	if ((__s64)(*(volatile __u64 *)interface - now) <= (__s64)punt_ahead(of_interface) &&
 	    punt_take(source, of_source, punt_ahead(of_source), now) &&
 	    punt_take(interface, of_interface, punt_ahead(of_interface), now))
 		ahead = ROUTE_WORD(state->rates[class].burst);
@@ -338,10 +348,10 @@ static __attribute__((noinline)) int punt_take_all(struct punt_state *state, __u
 /* Returns whether the limits let a frame pass to the kernel, and counts the frame. */
 __attribute__((noinline)) int punt_admits(struct xdp_md *ctx)
 {
-	__u32 zero = 0, class, protocol, slot;
+	__u32 zero = 0, class, protocol;
 	struct punt_state *state = bpf_map_lookup_elem(&punt_state, &zero);
 	struct punt_frame *frame = bpf_map_lookup_elem(&punt_frames, &zero);
-	int is_trusted = 1, admitted, known;
+	int admitted = 0, known = PUNT_UNKNOWN;
 	struct punt_count *counted;
 	__u64 kind, high, low;
 
@@ -360,12 +370,16 @@ __attribute__((noinline)) int punt_admits(struct xdp_md *ctx)
 		low ^= (__u64)frame->peer.far_port << 48 | (__u64)frame->peer.here_port << 32;
 	} else {
 		class = protocol;
-		known = PUNT_UNKNOWN;
 		if (route.answers && (protocol == PUNT_ND || protocol == PUNT_DHCP || frame->is_neighbour))
 			known = punt_neighbour(ctx, frame);
-		if (known != PUNT_UNKNOWN && (known == PUNT_KNOWN || protocol != PUNT_DHCP)) {
-			/* Any station can claim an address that is being resolved. */
-			is_trusted = known == PUNT_KNOWN;
+		/*
+		 * A claim without a token of known neighbours is judged by the class and shares of its protocol. A
+		 * flood of claims on one interface then leaves the shares of the others free. Only ARP and
+		 * neighbour discovery resolve addresses.
+		 */
+		if (known == PUNT_ASKED && protocol != PUNT_DHCP)
+			admitted = punt_take_asked(state);
+		if (known == PUNT_KNOWN || admitted) {
 			class = PUNT_NEIGHBOUR;
 			high ^= frame->mac;
 		} else if (protocol == PUNT_ND || protocol == PUNT_RA || protocol == PUNT_DHCP || !(high | low) ||
@@ -378,8 +392,8 @@ __attribute__((noinline)) int punt_admits(struct xdp_md *ctx)
 			kind = route.interface;
 		}
 	}
-	slot = punt_slot(state, kind, high, low);
-	admitted = punt_take_all(state, class, slot, is_trusted);
+	if (!admitted)
+		admitted = punt_take_all(state, class, punt_slot(state, kind, high, low));
 	counted = bpf_map_lookup_elem(&punt_counts, &class);
 	if (counted && admitted)
 		counted->passed += 1;

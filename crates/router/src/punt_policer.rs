@@ -56,6 +56,8 @@ const ASKED: usize = 1024;
 /// Time, in nanoseconds, for which the slot of an address that the kernel is resolving is valid. The time equals the
 /// time that Linux takes for a resolution (`mcast_solicit`).
 const ASKED_NS: u64 = 3 * NS_PER_S;
+/// Mask of the bits of a slot that hold a part of the address's hash. The other bits hold the time.
+const ASKED_HASH: u64 = 0xffff;
 /// TTL or hop limit that proves that no router has forwarded the packet (RFC 5082), as used by BFD (RFC 5881, section
 /// 5).
 const GTSM: u8 = 255;
@@ -172,8 +174,9 @@ struct Place {
     class: PuntClass,
     /// Hash of the source of the packet, which selects the share.
     source: u64,
-    /// Whether the packet may use the reserve in the token bucket of its class if it is within its shares.
-    is_trusted: bool,
+    /// Whether the sender claims an address that the kernel is resolving. The packet may first take a token of
+    /// [`PuntClass::Neighbour`] above the reserve.
+    is_asked: bool,
 }
 
 /// The punt policer of a router, shared by all snapshots of the router ([`crate::Router`]).
@@ -188,7 +191,8 @@ pub struct PuntPolicer {
     /// Hashes of the known peers. A hash of 0 marks a free entry.
     peers: Box<[AtomicU64]>,
     /// Time, in nanoseconds, until which an ARP or neighbour discovery reply from an IP address is expected, because
-    /// the kernel is resolving the address. The index is a hash of the address.
+    /// the kernel is resolving the address. The index is a hash of the address. The bits [`ASKED_HASH`] of an entry
+    /// are a part of the hash.
     asked: Box<[AtomicU64]>,
     /// Secret key of the hash function for peers, sources and addresses.
     hasher: RandomState,
@@ -271,7 +275,15 @@ impl PuntPolicer {
         worker: usize,
         now_ns: u64,
     ) -> bool {
-        let Place { class, source, is_trusted } = self.place(class, origin, adjacencies, now_ns);
+        let Place { class, source, is_asked } = self.place(class, origin, adjacencies, now_ns);
+        // Any station can claim an address under resolution, and must not take from known neighbours. Such claims
+        // have no share of an interface or source in the class `Neighbour`. If a flood of claims uses up the tokens
+        // above the reserve, a claim is judged by the class and shares of its protocol. The flood then leaves the
+        // shares of other interfaces free.
+        if is_asked && self.take(PuntClass::Neighbour, false, now_ns) {
+            self.count(PuntClass::Neighbour, true, worker);
+            return true;
+        }
         let rate = self.rates[class as usize].load(Ordering::Relaxed);
         let shares = &self.shares[class as usize];
         let slot = |of: u64| usize::try_from(of % SHARES as u64).unwrap_or(0);
@@ -283,8 +295,7 @@ impl PuntPolicer {
         };
         // Neither share is charged if the other is used up. One source cannot use up its interface's share,
         // and one interface cannot use up the shares of others' sources by an endless number of sources.
-        let is_within = is_trusted
-            && next_share(interface.load(Ordering::Relaxed), rate, of_interface, now_ns).is_some()
+        let is_within = next_share(interface.load(Ordering::Relaxed), rate, of_interface, now_ns).is_some()
             && takes_share(source, rate, of_source, now_ns)
             && takes_share(interface, rate, of_interface, now_ns);
         let is_admitted = self.admit(class, is_within, worker, now_ns);
@@ -292,16 +303,29 @@ impl PuntPolicer {
             && is_admitted
             && let Some((_, destination)) = origin.addresses()
         {
-            self.asked(destination).store(now_ns + ASKED_NS, Ordering::Relaxed);
+            self.expect(destination, now_ns);
         }
         is_admitted
     }
 
-    /// Returns the slot of an IP address in `asked`. The slot contains the time, in nanoseconds, until which a reply
-    /// from the address is expected.
-    fn asked(&self, address: IpAddr) -> &AtomicU64 {
-        let at = usize::try_from(self.hasher.hash_one(address) % ASKED as u64).unwrap_or(0);
-        &self.asked[at]
+    /// Notes that the kernel resolves an IP address, so that a reply from the address is expected for a while.
+    fn expect(&self, address: IpAddr, now_ns: u64) {
+        let hash = self.hasher.hash_one(address);
+        let until = (now_ns + ASKED_NS) & !ASKED_HASH;
+        self.asked(hash).store(until | hash & ASKED_HASH, Ordering::Relaxed);
+    }
+
+    /// Returns whether a reply from an IP address is expected, because the kernel is resolving the address.
+    fn expects(&self, address: IpAddr, now_ns: u64) -> bool {
+        let hash = self.hasher.hash_one(address);
+        let slot = self.asked(hash).load(Ordering::Relaxed);
+        (slot ^ hash) & ASKED_HASH == 0 && slot & !ASKED_HASH > now_ns
+    }
+
+    /// Returns the entry of `asked` for an IP address with this hash. The entry is selected by bits outside
+    /// [`ASKED_HASH`].
+    fn asked(&self, hash: u64) -> &AtomicU64 {
+        &self.asked[usize::try_from((hash >> 32) % ASKED as u64).unwrap_or(0)]
     }
 
     /// Returns the class and the source share under which a packet is counted. The share of a known sender depends on
@@ -311,34 +335,43 @@ impl PuntPolicer {
         if let Some(peer) = origin.peer(class).filter(|peer| self.knows(*peer)) {
             let is_group = origin.addresses().is_some_and(|(_, to)| is_group_of_link(to));
             let source = self.hasher.hash_one((origin.interface, class, peer, is_group));
-            return Place { class: peer.class(), source, is_trusted: true };
+            return Place { class: peer.class(), source, is_asked: false };
         }
+        let mut is_asked = false;
         if let Some(address) = origin.neighbour(class) {
             let station = origin.key.eth_src();
             let known = adjacencies.knows(origin.interface, bits_of(address), station);
-            let source = self.hasher.hash_one((origin.interface, class, address, station.as_u64()));
-            let is_asked = known == Acquaintance::Asked
-                || class != PuntClass::Dhcp && self.asked(address).load(Ordering::Relaxed) > now_ns;
-            if known == Acquaintance::Known || is_asked {
-                // Any station on the link can claim an address under resolution, and must not take from known
-                // neighbours.
-                let is_trusted = known == Acquaintance::Known;
-                return Place { class: PuntClass::Neighbour, source, is_trusted };
+            if known == Acquaintance::Known {
+                let source = self.hasher.hash_one((origin.interface, class, address, station.as_u64()));
+                return Place { class: PuntClass::Neighbour, source, is_asked };
             }
+            // Only ARP and neighbour discovery resolve addresses.
+            is_asked =
+                class != PuntClass::Dhcp && (known == Acquaintance::Asked || self.expects(address, now_ns));
         }
         let source = self.hasher.hash_one((origin.interface, origin.source(class)));
-        Place { class, source, is_trusted: true }
+        Place { class, source, is_asked }
     }
 
     /// Takes a token of a class and counts the packet. Returns false if no token is available. `is_within`
     /// states whether the packet may use the reserve of its class.
     fn admit(&self, class: PuntClass, is_within: bool, worker: usize, now_ns: u64) -> bool {
+        let admitted = self.take(class, is_within, now_ns);
+        self.count(class, admitted, worker);
+        admitted
+    }
+
+    /// Takes a token of a class. Returns false if no token is available. `is_within` states whether the packet may use
+    /// the reserve of the class.
+    fn take(&self, class: PuntClass, is_within: bool, now_ns: u64) -> bool {
         let bucket = &self.buckets[class as usize];
         let rate = self.rates[class as usize].load(Ordering::Relaxed);
         let reserve = u64::from(reserve(u32::try_from(rate).unwrap_or(u32::MAX)));
-        let admitted = (is_within || bucket.available(now_ns) > reserve) && bucket.take(now_ns, 1) == 1;
+        (is_within || bucket.available(now_ns) > reserve) && bucket.take(now_ns, 1) == 1
+    }
+
+    fn count(&self, class: PuntClass, admitted: bool, worker: usize) {
         self.counts.row(worker).add(2 * (class as usize) + usize::from(!admitted), 1);
-        admitted
     }
 
     /// Returns an IPv4 identification that none of the last 65,535 ICMP errors used (RFC 6864, 4.3).
@@ -670,8 +703,56 @@ mod tests {
                 assert!(router.admits(PuntClass::Arp, &arp(1, 7, [10, 0, 0, 7]), now), "at {number}");
             }
         }
-        let (_, refused) = router.policer.counted(PuntClass::Neighbour);
+        assert_eq!(router.policer.counted(PuntClass::Neighbour).1, 0);
+        let (_, refused) = router.policer.counted(PuntClass::Arp);
         assert!(refused > 15_000, "{refused}");
+    }
+
+    /// Stations on one interface that claim an address which the kernel is resolving leave replies on another interface
+    /// admitted, also if the kernel is resolving the address of the reply.
+    #[test]
+    fn a_flood_of_claims_on_one_interface_leaves_replies_on_another() {
+        let mut router = PolicedRouter::new(1000);
+        let gateway = NextHop { interface: 12, gateway: Some([10, 0, 2, 1].into()), weight: 1 };
+        assert_ne!(router.adjacencies.take(&gateway), 0);
+        let solicited = |station: u64| {
+            let mac = packet::MacAddr::from_u64(station);
+            origin(2, &format!("eth_src={mac},ip_src=fd00:2::9,ip_dst=fd00:2::1,icmpv6,icmp_type=136"))
+        };
+        for number in 0..40_000_u64 {
+            let now = number * 50_000;
+            if number % 20_000 == 0 {
+                // Packets to unused and used addresses on the link.
+                for to in ["ip_dst=10.0.1.99", "ip_dst=10.0.2.99", "ip_src=fd00::7,ip_dst=fd00:2::9"] {
+                    assert!(router.admits(PuntClass::Unresolved, &origin(1, &format!("{to},udp")), now));
+                }
+            }
+            router.admits(PuntClass::Arp, &arp(1, 0x0200_0100_0000 + number, [10, 0, 1, 99]), now);
+            if number % 1000 == 0 {
+                assert!(router.admits(PuntClass::Arp, &arp(2, 1, [10, 0, 2, 1]), now), "gateway at {number}");
+                assert!(router.admits(PuntClass::Arp, &arp(2, 99, [10, 0, 2, 99]), now), "host at {number}");
+                assert!(router.admits(PuntClass::Nd, &solicited(9), now), "IPv6 host at {number}");
+            }
+        }
+        let (_, refused) = router.policer.counted(PuntClass::Arp);
+        assert!(refused > 30_000, "{refused}");
+    }
+
+    /// Replies are expected only from the addresses that the kernel is resolving, however many there are.
+    #[test]
+    fn addresses_under_resolution_stand_for_no_others() {
+        let router = PolicedRouter::new(1_000_000);
+        for number in 0..8192_u32 {
+            router.policer.expect(std::net::Ipv4Addr::from(0x0a01_0000 + number).into(), 0);
+        }
+        let others = 0..1000_u32;
+        let expected = others.filter(|number| {
+            router.policer.expects(std::net::Ipv4Addr::from(0x0a02_0000 + number).into(), 1)
+        });
+        assert!(expected.count() < 5);
+        let asked = IpAddr::from([10, 1, 0, 0]);
+        router.policer.expect(asked, 0);
+        assert!(router.policer.expects(asked, ASKED_NS / 2) && !router.policer.expects(asked, ASKED_NS));
     }
 
     /// A source that causes an endless number of ICMP errors does not use the shares of other sources.

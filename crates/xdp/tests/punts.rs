@@ -17,7 +17,7 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use support::config;
 use support::router::{FAR, NEAR, ipv4, ipv6};
-use tables::{ANSWER, Rig, tagged};
+use tables::{ANSWER, Rig, hop, next_hops, tagged};
 use xdp::route::{Own, PUNT_CLASSES, PuntLimits, PuntPeer, PuntRate, RoutePort, RouteStage};
 use xdp::{Counter, Loaded, Owner, PortProgram, StageChange, Verdict, WhenDown};
 
@@ -428,6 +428,14 @@ fn a_flood_leaves_other_classes_other_sources_and_known_peers_alone() {
     assert!(!port.passes(&session));
 }
 
+fn arp(mac: [u8; 6], ip: [u8; 4]) -> Vec<u8> {
+    let mut frame = frame("arp");
+    frame[6..12].copy_from_slice(&mac);
+    frame[22..28].copy_from_slice(&mac);
+    frame[28..32].copy_from_slice(&ip);
+    frame
+}
+
 #[test]
 fn known_neighbours_are_told_from_forged_ones() {
     need_root!();
@@ -438,13 +446,6 @@ fn known_neighbours_are_told_from_forged_ones() {
     let stage = RouteStage::answering(&PORT, &own, &rig.tables.answers, &ANSWER).limited(&limits, INTERFACE);
     let loaded = rig.router.attached.prepare_stage(StageChange::Route(Some(&stage))).unwrap();
     let see = |frame: &[u8]| seen(&limits, || rig.router.see(&loaded, frame).1);
-    let arp = |mac: [u8; 6], ip: [u8; 4]| {
-        let mut frame = frame("arp");
-        frame[6..12].copy_from_slice(&mac);
-        frame[22..28].copy_from_slice(&mac);
-        frame[28..32].copy_from_slice(&ip);
-        frame
-    };
     let known = arp(FAR[0], [10, 0, 1, 2]);
     assert_eq!(see(&known), (Counter::PassedControl, Some(PuntClass::Neighbour)));
     assert_eq!(see(&arp([2, 0, 0, 9, 9, 9], [10, 0, 1, 2])).1, Some(PuntClass::Arp), "of another station");
@@ -464,4 +465,58 @@ fn known_neighbours_are_told_from_forged_ones() {
     assert_eq!(see(&nd), (Counter::PassedGroup, Some(PuntClass::Neighbour)));
     let dhcp = frame("ip_src=10.0.1.2,ip_dst=10.0.1.1,udp,dst_port=67");
     assert_eq!(see(&dhcp).1, Some(PuntClass::Neighbour));
+}
+
+/// Stations on one interface that claim an address which the kernel is resolving leave the answers on other interfaces,
+/// and the known neighbours, their shares.
+#[test]
+fn a_flood_of_claims_leaves_the_answers_of_other_interfaces() {
+    need_root!();
+    let mut rig = Rig::new(&ANSWER);
+    let near = rig.router.near[0];
+    for gateway in ["10.0.1.99", "fd00:1::99"] {
+        let hops = next_hops(&[hop(near, gateway)]);
+        rig.tables.set(if gateway.contains(':') { "2001:db8:99::/64" } else { "198.18.99.0/24" }, &hops);
+    }
+    let limits = limits(100);
+    let mut own = Own::new("blue").unwrap();
+    own.insert(IpAddr::from([10, 0, 1, 1])).unwrap();
+    let stage = RouteStage::answering(&PORT, &own, &rig.tables.answers, &ANSWER);
+    let [flooded, other] = [INTERFACE, INTERFACE + 1].map(|interface| {
+        let stage = stage.clone().limited(&limits, interface);
+        rig.router.attached.prepare_stage(StageChange::Route(Some(&stage))).unwrap()
+    });
+    let asked = [10, 0, 1, 99];
+    let answer = arp([2, 0, 0, 9, 9, 9], asked);
+    assert_eq!(
+        seen(&limits, || rig.router.see(&other, &answer).1),
+        (Counter::PassedControl, Some(PuntClass::Neighbour))
+    );
+    // DHCP does not resolve addresses.
+    let dhcp = frame("ip_src=10.0.1.99,ip_dst=10.0.1.1,udp,dst_port=67");
+    assert_eq!(seen(&limits, || rig.router.see(&other, &dhcp).1).1, Some(PuntClass::Dhcp));
+    let claim = |at: u32| {
+        let [a, b, c, d] = at.to_be_bytes();
+        arp([2, 9, a, b, c, d], asked)
+    };
+    let claims =
+        |drops| flood(|frame| rig.router.see(&flooded, frame).1 != Counter::RouteLimited, claim, drops);
+    let passed = claims(500);
+    assert!(passed < 300, "{passed}");
+    assert_eq!(
+        limits.counted(PuntClass::Neighbour as usize).unwrap().1,
+        0,
+        "claims count under their protocol"
+    );
+    for _ in 0..3 {
+        assert_eq!(rig.router.see(&other, &answer).1, Counter::PassedControl);
+        claims(50);
+    }
+    let advertisement = frame("ip_src=fd00:1::99,ip_dst=ff02::1,icmpv6,icmp_type=136");
+    assert_eq!(rig.router.see(&other, &advertisement).1, Counter::PassedGroup);
+    let known = arp(FAR[0], [10, 0, 1, 2]);
+    assert_eq!(
+        seen(&limits, || rig.router.see(&flooded, &known).1),
+        (Counter::PassedControl, Some(PuntClass::Neighbour))
+    );
 }
