@@ -181,7 +181,8 @@ __attribute__((noinline)) int punt_protocol(struct xdp_md *ctx, struct punt_fram
 		return PUNT_CLASSES;
 	/* The kernel does not follow an AH header without a security association, nor a truncated header. */
 	if (punt_is_ipv6(seen) &&
-	    (protocol == IPPROTO_DSTOPTS || protocol == IPPROTO_ROUTING || protocol == IPPROTO_FRAGMENT))
+	    (protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_DSTOPTS || protocol == IPPROTO_ROUTING ||
+	     protocol == IPPROTO_FRAGMENT))
 		return seen->at + 8 > seen->end ? PUNT_CLASSES : PUNT_OWN;
 	if (protocol == IPPROTO_ICMPV6 && punt_is_ipv6(seen)) {
 		bytes = punt_message(ctx, seen, 4);

@@ -292,7 +292,10 @@ fn headers_behind_the_first_buffer_are_left_to_the_worker() {
     let mut ospf = ipv4([224, 0, 0, 5].into(), 60, |ip| ip[9] = 89);
     ospf[..6].copy_from_slice(&[1, 0, 0x5e, 0, 0, 5]);
     let mut behind = 0;
-    for frame in [bgp, ospf, behind_options(1)] {
+    // A hop-by-hop header, in place of the destination options header.
+    let mut hop_by_hop = behind_options(1);
+    hop_by_hop[20] = 0;
+    for frame in [bgp, ospf, behind_options(1), hop_by_hop] {
         for tags in (860..900).chain([0, 1, 2]) {
             let tagged = [&frame[..12], &[0x81, 0, 0, 0].repeat(tags), &frame[12..]].concat();
             let (counter, class) = port.see(&tagged);
