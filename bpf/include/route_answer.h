@@ -103,8 +103,6 @@ struct {
 	__type(value, struct steer_frame);
 } route_frames SEC(".maps");
 
-const volatile __u64 route_link_secrets[ROUTE_LINK_SECRETS] SEC(".rodata.links") = {};
-
 /* The frame goes to the worker. */
 #define ROUTE_UP (-1)
 

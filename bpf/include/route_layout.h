@@ -133,7 +133,10 @@ struct route_interface {
 
 #define ROUTE_INTERFACES 1024
 
-/* Secret numbers of the hash of route_links, six for each of an address's two places. */
+/*
+ * Secret numbers of the hash of route_links, six for each of an address's two places. They also select the
+ * buckets of the frame order (route_order.h).
+ */
 #define ROUTE_LINK_SECRETS 12
 
 /*

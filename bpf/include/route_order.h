@@ -17,14 +17,20 @@
 /* The frame goes to the worker only because earlier frames of its bucket are pending. */
 #define ROUTE_WAITS BRIDGE_WAITS
 
+/* Secret numbers of the router. They select the places of on-link addresses (route_answer.h) and the buckets. */
+const volatile __u64 route_link_secrets[ROUTE_LINK_SECRETS] SEC(".rodata.links") = {};
+
 /*
  * Returns a number for a frame's IP addresses, behind at most one tag. Returns 0 for a frame without
- * addresses.
+ * addresses. The number is a sum of products of secret 64-bit factors and 32-bit words of the addresses
+ * (multilinear hashing, as in route_link_hash()), whose upper half selects a bucket. Senders do not know the
+ * factors, and cannot choose addresses that share a bucket with others.
  */
 static __attribute__((noinline)) __u64 route_addresses(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end, *header;
 	struct ethhdr *ethernet = data;
+	const volatile __u64 *secret = route_link_secrets;
 	__be16 protocol;
 
 	if ((void *)(ethernet + 1) > end)
@@ -44,18 +50,18 @@ static __attribute__((noinline)) __u64 route_addresses(struct xdp_md *ctx)
 
 		if ((void *)(ip + 1) > end)
 			return 0;
-		return (__u64)ip->saddr << 32 | ip->daddr;
+		return secret[0] + secret[1] * ip->saddr + secret[2] * ip->daddr;
 	}
 	if (protocol == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip = header;
-		__u64 sum = 0;
+		__u64 sum = secret[3];
 
 		if ((void *)(ip + 1) > end)
 			return 0;
 #pragma unroll
 		for (int word = 0; word < 4; word++) {
-			sum = (sum ^ ip->saddr.in6_u.u6_addr32[word]) * ROUTE_MIX_LOW;
-			sum = (sum ^ sum >> 32 ^ ip->daddr.in6_u.u6_addr32[word]) * ROUTE_MIX;
+			sum += secret[4 + word] * ip->saddr.in6_u.u6_addr32[word];
+			sum += secret[8 + word] * ip->daddr.in6_u.u6_addr32[word];
 		}
 		return sum;
 	}
@@ -65,9 +71,7 @@ static __attribute__((noinline)) __u64 route_addresses(struct xdp_md *ctx)
 /* Returns the place where the number of the last frame for the worker with these addresses is stored. */
 TRIVIUM_INLINE __u32 *route_bucket(struct xdp_md *ctx, __u32 queue)
 {
-	/* Senders do not know the factor, and cannot choose a bucket to share. */
-	__u64 factor = (ROUTE_MIX ^ (__u64)route.seed << 16) | 1;
-	__u32 bucket = route_addresses(ctx) * factor >> 52;
+	__u32 bucket = route_addresses(ctx) >> 52;
 	__u32 line = queue * BRIDGE_BUCKET_LINES + bucket / BRIDGE_BUCKETS_OF_LINE;
 	struct bridge_flows *flows = bpf_map_lookup_elem(&bridge_buckets, &line);
 

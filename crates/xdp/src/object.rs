@@ -98,7 +98,7 @@ pub(crate) const ROUTE_CONF: &str = ".rodata.route";
 /// Name of the map that libbpf creates for the constant `route_vlans`, the router interfaces by VLAN.
 pub(crate) const ROUTE_VLANS: &str = ".rodata.vlans";
 /// Name of the map that libbpf creates for the constant `route_link_secrets`. The constant holds the secret values of
-/// the hash with which the virtual router stage looks up on-link neighbours.
+/// the hashes with which the virtual router stage looks up on-link neighbours and selects buckets of the frame order.
 pub(crate) const ROUTE_LINKS: &str = ".rodata.links";
 /// Name of the map that libbpf creates for the constant `steer`, the configuration of the flow steering.
 pub(crate) const STEER_CONF: &str = ".rodata.steer";

@@ -399,6 +399,38 @@ fn no_frame_overtakes_one_that_went_up() {
     assert_eq!(way(&known), Counter::RouteForwarded);
 }
 
+/// Senders do not know which source addresses share a bucket of the frame order. If the bucket depended on a factor
+/// whose low 16 bits are public, 15 of these 30 sources would share the bucket of the source in their middle.
+#[test]
+fn senders_cannot_choose_sources_that_share_a_bucket() {
+    need_root!();
+    let rig = Rig::new(&ANSWER);
+    let socket = support::unbound_socket();
+    let attached = &rig.router.attached;
+    attached.set_socket(0, socket.as_fd()).unwrap();
+    let own = Own::new("blue").unwrap();
+    let stage = RouteStage::answering(&PORT, &own, &rig.tables.answers, &ANSWER).in_order(attached).unwrap();
+    let loaded = attached.prepare_stage(StageChange::Route(Some(&stage))).unwrap();
+    // The inverse of the low 16 bits of ROUTE_MIX (bpf/include/route_layout.h).
+    let inverse = (1..=u16::MAX).find(|number| number.wrapping_mul(0x7c15) == 1).unwrap();
+    let from = |step: i16| {
+        let last = step.cast_unsigned().wrapping_mul(inverse).wrapping_add(0x0101).to_le_bytes();
+        let source = [10, 77, last[0], last[1]];
+        let frame = ipv4([198, 51, 100, 7].into(), 60, |ip| ip[12..16].copy_from_slice(&source));
+        rig.router.see(&loaded, &frame).1
+    };
+    let orders = stage.orders().unwrap();
+    assert_eq!(from(0), Counter::Steered);
+    orders.finish(0, 1);
+    assert_eq!(from(0), Counter::RouteForwarded);
+    rig.tables.answers.answer(false, false);
+    assert_eq!(from(0), Counter::Steered);
+    rig.tables.answers.answer(true, true);
+    let waiting = (-15..=15).filter(|step| *step != 0 && from(*step) == Counter::Steered);
+    assert!(waiting.count() <= 3, "the sources share buckets");
+    assert_eq!(from(0), Counter::Steered, "the first frame of this source is under way");
+}
+
 #[test]
 fn a_successor_goes_on_with_the_order() {
     need_root!();

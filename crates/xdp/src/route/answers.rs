@@ -199,7 +199,8 @@ pub(crate) struct AnswerMaps {
     secrets: [u64; LINK_SECRETS],
 }
 
-/// Number of secret values of the hash with which on-link destinations are looked up: `ROUTE_LINK_SECRETS`.
+/// Number of secret values of the hashes that select the places of on-link destinations and the buckets of the frame
+/// order: `ROUTE_LINK_SECRETS`.
 pub const LINK_SECRETS: usize = 12;
 
 /// Decodes the secret values of the hash of on-link destinations from 32-bit words of a program's constants.
