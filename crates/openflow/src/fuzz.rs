@@ -71,11 +71,12 @@ pub fn message(octets: &[u8]) {
 fn flow_again(version: Version, change: &FlowMod) {
     let again = |change: &FlowMod| {
         let mut out = Vec::new();
-        flow::put_mod(&mut out, version, 1, change);
+        flow::put_mod_body(&mut out, version, change);
+        let body = Reader::new(&out, Error::BadLength);
         let read = if version == Version::V10 {
-            flow::get_mod_nx(Reader::new(&out[HEADER + 8..], Error::BadLength), version, true)
+            flow::get_mod_nx(body, version, true)
         } else {
-            flow::get_mod(Reader::new(&out[HEADER..], Error::BadLength), version, true)
+            flow::get_mod(body, version, true)
         };
         match read {
             Ok(read) => read,

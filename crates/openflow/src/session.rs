@@ -34,7 +34,7 @@ use crate::wire::flow::Monitor;
 use crate::wire::ofp::msg;
 use crate::wire::ofp::switch::OFPHET_VERSIONBITMAP;
 use crate::wire::packet::Form;
-use crate::wire::{HEADER, Header, Put, Version, begin, finish};
+use crate::wire::{HEADER, Header, Put, TooLong, Version, begin, finish};
 
 /// Maximum number of octets that one read from the connection returns.
 const READ: usize = 64 * 1024;
@@ -162,6 +162,12 @@ impl From<Error> for Refused {
     }
 }
 
+impl From<TooLong> for Refused {
+    fn from(error: TooLong) -> Refused {
+        Refused::Error(error.into())
+    }
+}
+
 impl From<Ended> for Refused {
     fn from(ended: Ended) -> Refused {
         Refused::Ended(ended)
@@ -251,10 +257,10 @@ impl<S: AsyncRead> Incoming<S> {
 }
 
 /// Writes the reply to an echo request.
-fn put_echo_reply(out: &mut Vec<u8>, version: Version, xid: u32, data: &[u8]) {
+fn put_echo_reply(out: &mut Vec<u8>, version: Version, xid: u32, data: &[u8]) -> Result<(), TooLong> {
     let start = begin(out, version, msg::OFPT_ECHO_REPLY, xid);
     out.extend_from_slice(data);
-    finish(out, start);
+    finish(out, start)
 }
 
 /// Sending half of an OpenFlow session's connection.
@@ -312,7 +318,8 @@ impl<S: AsyncRead + AsyncWrite> Echoes<S> {
                 let Some(head) = Header::read(&request) else { continue };
                 self.activity.touch();
                 let start = to.echoes.len();
-                put_echo_reply(&mut to.echoes, self.version, head.xid, &request[HEADER..]);
+                // A reply is as long as its request, and therefore never too long.
+                let _ = put_echo_reply(&mut to.echoes, self.version, head.xid, &request[HEADER..]);
                 if let Some(manager) = &self.overhears {
                     manager.overhear(&request);
                     manager.overhear(&to.echoes[start..]);
@@ -460,7 +467,7 @@ async fn negotiate<S: AsyncRead + AsyncWrite + Send>(
         hello.u16(8);
         hello.u32(versions.iter().fold(0, |bits, version| bits | 1 << version.number()));
     }
-    finish(&mut hello, start);
+    finish(&mut hello, start).map_err(io::Error::other)?;
     to.write_all(&hello).await?;
     // With TLS, written data may still be buffered.
     to.flush().await?;
@@ -587,7 +594,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                     }
                     asked = true;
                     let start = begin(&mut self.out, self.version, msg::OFPT_ECHO_REQUEST, 0);
-                    finish(&mut self.out, start);
+                    finish(&mut self.out, start).map_err(io::Error::other)?;
                 }
             }
         }

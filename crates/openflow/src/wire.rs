@@ -32,6 +32,13 @@ pub const ONF: u32 = 0x4f4e_4600;
 pub const NO_BUFFER: u32 = u32::MAX;
 /// Length of an OpenFlow message header in octets.
 pub const HEADER: usize = 8;
+/// Maximum length of an OpenFlow message in octets, including the header.
+pub const MAX_LENGTH: usize = 0xffff;
+
+/// Error for a message that is longer than [`MAX_LENGTH`]. The value is the length in octets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a message of {0} octets exceeds the {MAX_LENGTH} octets of an OpenFlow message")]
+pub struct TooLong(pub usize);
 
 /// A supported OpenFlow version.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -215,8 +222,41 @@ pub fn begin_experimenter(out: &mut Vec<u8>, version: Version, vendor: u32, subt
 }
 
 /// Completes the message that begins at `start`, by writing its length.
-pub fn finish(out: &mut Vec<u8>, start: usize) {
-    out.set_length(start, 2);
+///
+/// # Errors
+/// Returns [`TooLong`] and removes the message from `out`, if the message is longer than [`MAX_LENGTH`].
+pub fn finish(out: &mut Vec<u8>, start: usize) -> Result<(), TooLong> {
+    let octets = out.len() - start;
+    let Ok(length) = u16::try_from(octets) else {
+        // With another length, the peer would read the rest of the message as further messages.
+        out.truncate(start);
+        return Err(TooLong(octets));
+    };
+    out[start + 2..start + 4].copy_from_slice(&length.to_be_bytes());
+    Ok(())
+}
+
+/// Appends entries to the message that begins at `start`, and completes the message. Entries that do
+/// not fit into the message are left out.
+///
+/// # Errors
+/// Returns [`TooLong`] if the message was too long without entries.
+pub(crate) fn finish_with<T>(
+    out: &mut Vec<u8>,
+    start: usize,
+    entries: &[T],
+    put: impl Fn(&mut Vec<u8>, &T),
+) -> Result<(), TooLong> {
+    for (written, entry) in entries.iter().enumerate() {
+        let at = out.len();
+        put(out, entry);
+        if out.len() - start > MAX_LENGTH {
+            out.truncate(at);
+            tracing::debug!("{} of {} entries fit into no message", entries.len() - written, entries.len());
+            break;
+        }
+    }
+    finish(out, start)
 }
 
 /// Converts a 16-bit port number of OpenFlow 1.0 into a 32-bit port number.
@@ -233,5 +273,28 @@ pub fn port_to_16(port: u32) -> u16 {
         Ok(port) if port < 0xff00 => port,
         _ if port >= 0xffff_ff00 => u16::try_from(port & 0xffff).unwrap_or(u16::MAX),
         _ => u16::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message of the maximum length is completed. A longer one is removed, and earlier messages stay.
+    #[test]
+    fn a_message_that_is_too_long_is_removed() {
+        let mut out = Vec::new();
+        for octets in [MAX_LENGTH, MAX_LENGTH + 1] {
+            let earlier = out.len();
+            let start = begin(&mut out, Version::V13, 2, 7);
+            out.zeros(octets - HEADER);
+            let done = finish(&mut out, start);
+            if octets == MAX_LENGTH {
+                assert_eq!((done, out.len()), (Ok(()), earlier + octets));
+                assert_eq!(Header::read(&out).map(|head| head.length), Some(0xffff));
+            } else {
+                assert_eq!((done, out.len()), (Err(TooLong(octets)), earlier));
+            }
+        }
     }
 }

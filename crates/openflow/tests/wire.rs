@@ -277,7 +277,7 @@ proptest! {
             ..FlowMod::add(table, priority, as_said_by(version, matching), Instructions::default())
         };
         let mut octets = Vec::new();
-        flow::put_mod(&mut octets, version, 9, &change);
+        flow::put_mod(&mut octets, version, 9, &change).unwrap();
         let read = flow::get_mod(Reader::new(&octets[8..], Error::BadLength), version, false);
         prop_assert_eq!(read, Ok(change));
     }
@@ -298,7 +298,7 @@ proptest! {
     ) {
         let change = FlowMod::add(1, 2, matching, Instructions::apply(actions));
         let mut octets = Vec::new();
-        flow::put_mod(&mut octets, version, 9, &change);
+        flow::put_mod(&mut octets, version, 9, &change).unwrap();
         if version == Version::V10 {
             // The data after the experimenter header is decoded as a body.
             octets.drain(8..16);

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use engine::slow_path::KnownFlow;
 use openflow::Version;
 use openflow::wire::error::Error;
-use openflow::wire::{Reader, flow, group, meter};
+use openflow::wire::ofp::msg;
+use openflow::wire::{Put, Reader, begin, flow, group, meter};
 use packet::PortId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use switch::flow::{
@@ -191,7 +192,13 @@ impl RuleRecord {
 
     /// Returns the OpenFlow message that adds a flow entry.
     pub(super) fn message(change: &FlowMod) -> Message {
-        Message::of(|octets| flow::put_mod(octets, Version::V15, 0, change))
+        // A flow entry of an earlier release may not fit into an OpenFlow message. Therefore, the length
+        // field, which `read` does not use, is then 65,535.
+        Message::of(|octets| {
+            let start = begin(octets, Version::V15, msg::OFPT_FLOW_MOD, 0);
+            flow::put_mod_body(octets, Version::V15, change);
+            octets.set_length(start, 2);
+        })
     }
 
     /// Decodes the OpenFlow message that adds the flow entry. Returns `None` if the message is invalid.

@@ -86,7 +86,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         // The type of a reply is one higher than that of its request.
         self.out.u16(what + 1);
         self.out.u16(0);
-        finish(&mut self.out, start);
+        finish(&mut self.out, start)?;
         Ok(())
     }
 

@@ -20,12 +20,10 @@ use crate::wire::ofp::multipart::*;
 use crate::wire::ofp::port::OFPQ_ALL;
 use crate::wire::ofp::{meter as ofpm, msg, nx, onf};
 use crate::wire::{
-    Header, NICIRA, ONF, Put, Reader, Version, begin, finish, flow, get_port, group, meter,
-    port as wire_port, table,
+    Header, MAX_LENGTH, NICIRA, ONF, Put, Reader, TooLong, Version, begin, finish, flow, get_port, group,
+    meter, port as wire_port, table,
 };
 
-/// Maximum length in octets of an OpenFlow message.
-pub(super) const MOST: usize = 0xffff;
 /// Maximum number of tables in one table features request.
 const DESCRIBED: usize = 256;
 /// Permits for concurrent dumps (replies that list many objects) in the process, in addition to the dumps that are
@@ -87,27 +85,28 @@ impl Parts {
 
     /// Appends an entry to the multipart reply. If the current message would exceed 64 KiB, begins a new message
     /// with this entry.
-    fn add(&mut self, out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
+    fn add(&mut self, out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), TooLong> {
         let at = out.len();
         put(out);
-        if out.len() - self.start <= MOST {
-            return;
+        if out.len() - self.start <= MAX_LENGTH {
+            return Ok(());
         }
         let entry = out.split_off(at);
         out.patch16(self.start + 10, usize::from(OFPMPF_REPLY_MORE));
-        finish(out, self.start);
+        finish(out, self.start)?;
         *self = Parts::begin(out, self.version, self.xid, self.kind);
-        if out.len() - self.start + entry.len() <= MOST {
+        if out.len() - self.start + entry.len() <= MAX_LENGTH {
             out.extend_from_slice(&entry);
         } else {
             // Flow entries of controllers are shorter than this, but an earlier release may have left a
             // longer one.
             tracing::debug!("something of {} octets fits into no message, and is left out", entry.len());
         }
+        Ok(())
     }
 
-    fn end(self, out: &mut Vec<u8>) {
-        finish(out, self.start);
+    fn end(self, out: &mut Vec<u8>) -> Result<(), TooLong> {
+        finish(out, self.start)
     }
 }
 
@@ -271,8 +270,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.out.text(&about.software, 256);
         self.out.text(&about.serial, 32);
         self.out.text(&about.datapath, 256);
-        parts.end(&mut self.out);
-        Ok(())
+        Ok(parts.end(&mut self.out)?)
     }
 
     /// Waits for the permit to make a dump (a reply that lists many objects). Some permits are
@@ -306,12 +304,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         kind: Kind,
         things: Batches<T>,
         put: impl FnMut(&mut Vec<u8>, &T),
-    ) -> Result<(), Ended> {
+    ) -> Answer {
         let _turn = self.turn().await?;
         let mut parts = self.parts(xid, kind);
         self.some(&mut parts, things, put).await?;
-        parts.end(&mut self.out);
-        Ok(())
+        Ok(parts.end(&mut self.out)?)
     }
 
     /// Writes entries into a multipart reply, and sends the parts that are complete.
@@ -320,11 +317,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         parts: &mut Parts,
         mut things: Batches<T>,
         mut put: impl FnMut(&mut Vec<u8>, &T),
-    ) -> Result<(), Ended> {
+    ) -> Answer {
         while let (Some(batch), rest) = next(things).await {
             things = rest;
             for thing in batch {
-                parts.add(&mut self.out, |out| put(out, &thing));
+                parts.add(&mut self.out, |out| put(out, &thing))?;
                 if self.out.len() >= GATHER {
                     // Only complete parts are sent. The current part is kept.
                     let rest = self.out.split_off(parts.start);
@@ -361,8 +358,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             self.out.u32(sums.flows);
             self.out.zeros(4);
         }
-        parts.end(&mut self.out);
-        Ok(())
+        Ok(parts.end(&mut self.out)?)
     }
 
     async fn tables(&mut self, xid: u32, kind: Kind) -> Answer {
@@ -383,10 +379,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             // Like in Open vSwitch, a table has no name unless one was configured.
             parts.add(&mut self.out, |out| {
                 table::put_stats(out, version, &stats, &config.name, (config.miss, tables));
-            });
+            })?;
         }
-        parts.end(&mut self.out);
-        Ok(())
+        Ok(parts.end(&mut self.out)?)
     }
 
     async fn port_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
@@ -394,10 +389,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let stats = self.manager.in_turn(move |datapath| datapath.port_stats(wanted)).await;
         let (mut parts, version) = (self.parts(xid, kind), self.version);
         for stats in stats {
-            parts.add(&mut self.out, |out| wire_port::put_stats(out, version, &stats));
+            parts.add(&mut self.out, |out| wire_port::put_stats(out, version, &stats))?;
         }
-        parts.end(&mut self.out);
-        Ok(())
+        Ok(parts.end(&mut self.out)?)
     }
 
     /// Decodes the port and the queue of a request about queues. `None` means all ports or all queues.
@@ -421,10 +415,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
         let (mut parts, version) = (self.parts(xid, kind), self.version);
         for stats in stats {
-            parts.add(&mut self.out, |out| wire_port::put_queue_stats(out, version, &stats));
+            parts.add(&mut self.out, |out| wire_port::put_queue_stats(out, version, &stats))?;
         }
-        parts.end(&mut self.out);
-        Ok(())
+        Ok(parts.end(&mut self.out)?)
     }
 
     async fn queue_descs(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
@@ -436,10 +429,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
         let (mut parts, version) = (self.parts(xid, kind), self.version);
         for queue in queues {
-            parts.add(&mut self.out, |out| wire_port::put_queue(out, version, &queue));
+            parts.add(&mut self.out, |out| wire_port::put_queue(out, version, &queue))?;
         }
-        parts.end(&mut self.out);
-        Ok(())
+        Ok(parts.end(&mut self.out)?)
     }
 
     async fn port_descs(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
@@ -454,16 +446,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
         let (mut parts, version) = (self.parts(xid, kind), self.version);
         for port in ports {
-            parts.add(&mut self.out, |out| wire_port::put_desc(out, version, &port));
+            parts.add(&mut self.out, |out| wire_port::put_desc(out, version, &port))?;
         }
-        parts.end(&mut self.out);
-        Ok(())
+        Ok(parts.end(&mut self.out)?)
     }
 
     async fn group_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
         let stats = self.manager.datapath.group_stats(group::wanted(body.u32()?));
         let version = self.version;
-        Ok(self.many(xid, kind, stats, |out, stats| group::put_stats(out, version, stats)).await?)
+        self.many(xid, kind, stats, |out, stats| group::put_stats(out, version, stats)).await
     }
 
     async fn group_descs(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
@@ -472,15 +463,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             Version::V11 | Version::V12 | Version::V13 | Version::V14 => None,
         };
         let (groups, version) = (self.manager.datapath.groups(wanted), self.version);
-        Ok(self.many(xid, kind, groups, |out, group| group::put_desc(out, version, group)).await?)
+        self.many(xid, kind, groups, |out, group| group::put_desc(out, version, group)).await
     }
 
     fn group_features(&mut self, xid: u32, kind: Kind) -> Answer {
         let most = self.manager.datapath.features().max_groups;
         let parts = self.parts(xid, kind);
         group::put_features(&mut self.out, self.version, most);
-        parts.end(&mut self.out);
-        Ok(())
+        Ok(parts.end(&mut self.out)?)
     }
 
     async fn meters(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
@@ -509,8 +499,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.out.u32(u32::from(flags));
         self.out.u8(features.max_bands);
         self.out.zeros(3);
-        parts.end(&mut self.out);
-        Ok(())
+        Ok(parts.end(&mut self.out)?)
     }
 
     async fn table_features(&mut self, xid: u32, kind: Kind, body: Reader<'_>, more: bool) -> Answer {
@@ -559,10 +548,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let all = self.manager.in_turn(look).await;
         let mut parts = self.parts(xid, kind);
         for (config, active) in all {
-            parts.add(&mut self.out, |out| table::put_desc(out, &config, active));
+            parts.add(&mut self.out, |out| table::put_desc(out, &config, active))?;
         }
-        parts.end(&mut self.out);
-        Ok(())
+        Ok(parts.end(&mut self.out)?)
     }
 
     async fn monitor(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
@@ -614,8 +602,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             };
             self.some(&mut parts, flows, put).await?;
         }
-        parts.end(&mut self.out);
-        Ok(())
+        Ok(parts.end(&mut self.out)?)
     }
 
     pub(super) fn monitor_cancel(&mut self, mut body: Reader<'_>) -> Answer {

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::asynchronous::{
     Async, KINDS, PACKETS, PORTS, REMOVED, REQUESTS, ROLES, TABLE_REASONS, TABLES, up_to,
 };
-use super::multipart::{MOST, Named, within};
+use super::multipart::{Named, within};
 use super::{Answer, Own, Session, Turn};
 use crate::connection_manager::{Notice, Role};
 use crate::wire::error::Error;
@@ -19,9 +19,13 @@ use crate::wire::ofp::flow::*;
 use crate::wire::ofp::switch::*;
 use crate::wire::ofp::{msg, onf, table as ofptr};
 use crate::wire::{
-    Header, ONF, Put, Reader, Version, begin, begin_experimenter, finish, forward, packet, port, properties,
-    table,
+    Header, MAX_LENGTH, ONF, Put, Reader, TooLong, Version, begin, begin_experimenter, finish, forward,
+    packet, port, properties, table,
 };
+
+/// Octets by which a packet-in may grow when fewer octets of the packet are included: the property with the
+/// packet's length, and padding.
+const TRUNCATED: usize = 16;
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     fn wanted(&self) -> Async {
@@ -67,19 +71,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             Notice::Demoted => {
                 self.board.role(Role::Slave);
                 if self.version >= Version::V13 && self.wanted().wants(ROLES, true, OFPCRR_MASTER_REQUEST) {
-                    let generation =
-                        self.seat.role(None, None).map_or(u64::MAX, |(_, generation)| generation);
-                    let start = if self.version == Version::V13 {
-                        // ONFT_ROLE_STATUS, for sessions that requested it.
-                        begin_experimenter(&mut self.out, self.version, ONF, onf::ONFT_ROLE_STATUS, 0)
-                    } else {
-                        begin(&mut self.out, self.version, msg::OFPT_ROLE_STATUS, 0)
-                    };
-                    self.out.u32(OFPCR_ROLE_SLAVE);
-                    self.out.u8(OFPCRR_MASTER_REQUEST);
-                    self.out.zeros(3);
-                    self.out.u64(generation);
-                    finish(&mut self.out, start);
+                    let put = self.put_demotion();
+                    self.count(put);
                 }
             }
             Notice::Event(pending) => {
@@ -93,6 +86,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             }
             Notice::Behind => {}
         }
+    }
+
+    /// Counts a notification as lost if it does not fit into a message.
+    fn count(&self, put: Result<(), TooLong>) {
+        if let Err(error) = put {
+            tracing::debug!("a notification is left out: {error}");
+            self.board.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Reports to the peer that another controller has become the master.
+    fn put_demotion(&mut self) -> Result<(), TooLong> {
+        let generation = self.seat.role(None, None).map_or(u64::MAX, |(_, generation)| generation);
+        let start = if self.version == Version::V13 {
+            // ONFT_ROLE_STATUS, for sessions that requested it.
+            begin_experimenter(&mut self.out, self.version, ONF, onf::ONFT_ROLE_STATUS, 0)
+        } else {
+            begin(&mut self.out, self.version, msg::OFPT_ROLE_STATUS, 0)
+        };
+        self.out.u32(OFPCR_ROLE_SLAVE);
+        self.out.u8(OFPCRR_MASTER_REQUEST);
+        self.out.zeros(3);
+        self.out.u64(generation);
+        finish(&mut self.out, start)
     }
 
     /// Processes an event, or all events that one request has caused. `own` states whether this session made the
@@ -119,19 +136,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             Event::PacketIn(packet) => self.packet_in(packet),
             Event::Port(reason, port) => {
                 if *reason <= OFPPR_MODIFY && self.wants(PORTS, *reason) {
-                    port::put_status(&mut self.out, self.version, *reason, port);
+                    let put = port::put_status(&mut self.out, self.version, *reason, port);
+                    self.count(put);
                 }
             }
             Event::Removed(flow, why) => {
                 if flow.flags.send_removed && self.wants(REMOVED, *why as u8) {
-                    flow::put_removed(&mut self.out, self.version, self.nxm, flow, *why);
+                    let put = flow::put_removed(&mut self.out, self.version, self.nxm, flow, *why);
+                    self.count(put);
                 }
                 return self.monitored(Update::Removed(*why), flow, None, own);
             }
             Event::Vacancy(roomy, state) => {
                 let reason = if *roomy { ofptr::OFPTR_VACANCY_UP } else { ofptr::OFPTR_VACANCY_DOWN };
                 if self.version >= Version::V14 && self.wants(TABLES, reason) {
-                    table::put_status(&mut self.out, self.version, reason, state);
+                    let put = table::put_status(&mut self.out, self.version, reason, state);
+                    self.count(put);
                 }
             }
             Event::Added(flow, before) => return self.monitored(Update::Added, flow, before.as_deref(), own),
@@ -151,7 +171,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     /// Sends a copy of another session's request to the peer, if this session receives such copies.
     fn forward(&mut self, origin: Origin, request: &ForwardedRequest) {
         if origin.session != self.seat.number() && self.wants(REQUESTS, forward::reason(request)) {
-            forward::put(&mut self.out, self.version, origin.xid, request);
+            let put = forward::put(&mut self.out, self.version, origin.xid, request);
+            self.count(put);
         }
     }
 
@@ -165,30 +186,36 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if packet.reason == Reason::InvalidTtl && self.version < Version::V13 && !self.invalid_ttl {
             return;
         }
-        if self.limit.as_mut().is_some_and(|limit| !limit.take()) {
-            self.board.lost.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
         // The peer could not resume the packet.
         if packet.continuation.is_some() && self.packet_form != packet::Form::Nicira2 {
             return;
         }
-        // `miss_send_len` applies to buffered packets only, like in Open vSwitch.
-        let octets = packet.max_len;
-        // Space that a message needs for its other parts.
-        let mut others = 1024 + packet.userdata.len();
-        if let Some(left) = &packet.continuation {
-            let mut own = Vec::new();
-            packet::put_continuation(&mut own, left);
-            others += own.len();
-            if left.is_too_long || others + packet.frame.len() > 0xffff {
-                // A truncated packet could not be resumed.
-                self.board.lost.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
+        if self.limit.as_mut().is_some_and(|limit| !limit.take()) {
+            self.board.lost.fetch_add(1, Ordering::Relaxed);
+            return;
         }
-        let octets = usize::from(octets).min(0xffff_usize.saturating_sub(others));
-        packet::put_in(&mut self.out, self.version, self.packet_form, packet, octets);
+        if packet.continuation.as_ref().is_some_and(|left| left.is_too_long) {
+            self.board.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let put = self.put_packet_in(packet);
+        self.count(put);
+    }
+
+    /// Sends a packet-in to the peer. If the message would be too long, fewer octets of the packet are sent.
+    fn put_packet_in(&mut self, packet: &PacketIn) -> Result<(), TooLong> {
+        // `miss_send_len` applies to buffered packets only, like in Open vSwitch.
+        let octets = usize::from(packet.max_len).min(packet.frame.len());
+        let whole = packet::put_in(&mut self.out, self.version, self.packet_form, packet, octets);
+        match whole {
+            // A truncated packet could not be resumed.
+            Err(TooLong(length)) if packet.continuation.is_none() => {
+                let excess = length - MAX_LENGTH + TRUNCATED;
+                let octets = octets.checked_sub(excess).ok_or(TooLong(length))?;
+                packet::put_in(&mut self.out, self.version, self.packet_form, packet, octets)
+            }
+            put => put,
+        }
     }
 
     /// Reports a change of a flow entry to the session's flow monitors. If a request of this
@@ -228,7 +255,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             own => {
                 let at = self.out.len();
                 flow::put_update(&mut self.out, self.version, update, flow, flags & OFPFMF_INSTRUCTIONS != 0);
-                if self.out.len() - start > MOST {
+                if self.out.len() - start > MAX_LENGTH {
                     // Flow entries of controllers are shorter than this. Without instructions, the message
                     // always fits.
                     self.out.truncate(at);
@@ -237,7 +264,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 own
             }
         };
-        finish(&mut self.out, start);
+        // A monitor must not miss an update silently. The session then ends.
+        self.is_behind |= finish(&mut self.out, start).is_err();
         next
     }
 
@@ -261,8 +289,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 }
             }
         }
-        finish(&mut self.out, start);
-        Ok(())
+        Ok(finish(&mut self.out, start)?)
     }
 
     pub(super) fn set_async(&mut self, body: Reader<'_>) -> Answer {

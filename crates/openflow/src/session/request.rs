@@ -15,8 +15,8 @@ use crate::wire::ofp::switch::*;
 use crate::wire::ofp::{nx, onf};
 use crate::wire::packet::Form;
 use crate::wire::{
-    HEADER, Header, NICIRA, ONF, Put, Reader, Version, begin, begin_experimenter, finish, options, packet,
-    port as wire_port, port_to_16, properties, table,
+    HEADER, Header, NICIRA, ONF, Put, Reader, Version, begin, begin_experimenter, finish, finish_with,
+    options, packet, port as wire_port, port_to_16, properties, table,
 };
 
 /// Checks that the body of a message is empty, and returns an error if it is not.
@@ -40,10 +40,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 tracing::debug!("it refuses a message: {:?}", &message[HEADER..message.len().min(16)]);
                 Ok(())
             }
-            msg::OFPT_ECHO_REQUEST => {
-                put_echo_reply(&mut self.out, self.version, head.xid, body.data);
-                Ok(())
-            }
+            msg::OFPT_ECHO_REQUEST => Ok(put_echo_reply(&mut self.out, self.version, head.xid, body.data)?),
             msg::OFPT_FEATURES_REQUEST => self.features(head, body).await,
             msg::OFPT_GET_CONFIG_REQUEST => self.get_config(head, body).await,
             msg::OFPT_SET_CONFIG => self.set_config(body).await,
@@ -146,8 +143,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             (NICIRA, nx::NXT_TLV_TABLE_REQUEST) => {
                 none(body)?;
                 let options = self.manager.in_turn(|datapath| datapath.tunnel_options()).await;
-                options::put_reply(&mut self.out, self.version, head.xid, &options);
-                Ok(())
+                Ok(options::put_reply(&mut self.out, self.version, head.xid, &options)?)
             }
             (NICIRA, nx::NXT_RESUME) => self.resume(body).await,
             (NICIRA, nx::NXT_CT_FLUSH_ZONE | nx::NXT_CT_FLUSH) => self.flush_connections(subtype, body),
@@ -189,10 +185,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         };
         self.out.u32(bits);
         self.out.u32(actions);
-        for port in ports {
-            wire_port::put_desc(&mut self.out, self.version, &port);
-        }
-        finish(&mut self.out, start);
+        let version = self.version;
+        // A controller of OpenFlow 1.0 to 1.2 can request all ports by OFPMP_PORT_DESC.
+        finish_with(&mut self.out, start, &ports, |out, port| wire_port::put_desc(out, version, port))?;
         Ok(())
     }
 
@@ -210,8 +205,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let ttl = if sends_ttl { OFPC_INVALID_TTL_TO_CONTROLLER } else { 0 };
         self.out.u16(fragments | ttl);
         self.out.u16(self.miss_send_len);
-        finish(&mut self.out, start);
-        Ok(())
+        Ok(finish(&mut self.out, start)?)
     }
 
     async fn set_config(&mut self, mut body: Reader<'_>) -> Answer {
@@ -324,8 +318,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.packet_outs.drained().await;
         self.manager.datapath.barrier().await;
         let start = begin(&mut self.out, self.version, reply, head.xid);
-        finish(&mut self.out, start);
-        Ok(())
+        Ok(finish(&mut self.out, start)?)
     }
 
     async fn queue_config(&mut self, head: Header, mut body: Reader<'_>, reply: u8) -> Answer {
@@ -346,10 +339,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             self.out.u32(number);
             self.out.zeros(4);
         }
-        for queue in queues {
-            wire_port::put_queue(&mut self.out, self.version, &queue);
-        }
-        finish(&mut self.out, start);
+        let version = self.version;
+        finish_with(&mut self.out, start, &queues, |out, queue| wire_port::put_queue(out, version, queue))?;
         Ok(())
     }
 
@@ -387,8 +378,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         });
         self.out.zeros(4);
         self.out.u64(generation);
-        finish(&mut self.out, start);
-        Ok(())
+        Ok(finish(&mut self.out, start)?)
     }
 
     fn role_nx(&mut self, head: Header, mut body: Reader<'_>) -> Answer {
@@ -403,7 +393,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.board.role(role);
         let start = begin_experimenter(&mut self.out, self.version, NICIRA, nx::NXT_ROLE_REPLY, head.xid);
         self.out.u32(wanted);
-        finish(&mut self.out, start);
-        Ok(())
+        Ok(finish(&mut self.out, start)?)
     }
 }

@@ -6,7 +6,7 @@ use switch::flow::{FlowError, MatchError, OptionsError};
 
 use super::ofp::error::*;
 use super::ofp::{msg, nx};
-use super::{NICIRA, ONF, Put, Version, begin, finish};
+use super::{MAX_LENGTH, NICIRA, ONF, Put, TooLong, Version, begin, finish};
 use crate::datapath::PortModError;
 
 /// Encoding of an error in one OpenFlow version.
@@ -237,9 +237,17 @@ impl Error {
                 out.u32(experimenter);
             }
         }
-        let room = usize::from(u16::MAX) - (out.len() - start);
+        let room = MAX_LENGTH - (out.len() - start);
         out.extend_from_slice(&request[..request.len().min(room)]);
-        finish(out, start);
+        // The message is at most as long as a message may be.
+        let _ = finish(out, start);
+    }
+}
+
+/// Converts the error for a reply that is too long. OpenFlow has no error for such a reply.
+impl From<TooLong> for Error {
+    fn from(_: TooLong) -> Error {
+        Error::MultipartOverflow
     }
 }
 

@@ -9,7 +9,9 @@ use super::error::Error;
 use super::matching::{get_10, get_nxm, get_oxm, is_exact_10, put_10, put_nxm, put_oxm};
 use super::ofp::flow::*;
 use super::ofp::{msg, nx};
-use super::{NO_BUFFER, Put, Reader, Version, begin, begin_experimenter, finish, port_from_16, seconds};
+use super::{
+    NO_BUFFER, Put, Reader, TooLong, Version, begin, begin_experimenter, finish, port_from_16, seconds,
+};
 
 /// Fields from the command to the flags in the flow-mods of OpenFlow 1.0 (OFPT_FLOW_MOD) and Nicira
 /// (NXT_FLOW_MOD). Both messages have these fields in common.
@@ -203,7 +205,20 @@ fn finish_old(
 
 /// Encodes a flow-mod. The format is NXT_FLOW_MOD with the table number in the command field in
 /// OpenFlow 1.0, and OFPT_FLOW_MOD in later versions.
-pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) {
+///
+/// # Errors
+/// Returns [`TooLong`] and encodes nothing if the flow-mod does not fit into a message.
+pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) -> Result<(), TooLong> {
+    let start = match version {
+        Version::V10 => begin_experimenter(out, version, super::NICIRA, nx::NXT_FLOW_MOD, xid),
+        _ => begin(out, version, msg::OFPT_FLOW_MOD, xid),
+    };
+    put_mod_body(out, version, change);
+    finish(out, start)
+}
+
+/// Encodes a flow-mod like [`put_mod`], but without the header. The length is not limited.
+pub fn put_mod_body(out: &mut Vec<u8>, version: Version, change: &FlowMod) {
     let number = match change.command {
         FlowCommand::Add => OFPFC_ADD,
         FlowCommand::Modify { strict: false, .. } => OFPFC_MODIFY,
@@ -214,7 +229,6 @@ pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) 
     let flags = put_flags(change.flags);
     let buffer = change.buffer.unwrap_or(NO_BUFFER);
     if version == Version::V10 {
-        let start = begin_experimenter(out, version, super::NICIRA, nx::NXT_FLOW_MOD, xid);
         out.u64(change.cookie.unwrap_or(u64::MAX));
         // The table is in the upper octet of the command.
         out.u16(u16::from(change.table) << 8 | number);
@@ -229,10 +243,8 @@ pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) 
         let octets = put_nxm(out, &change.matching, Some((change.cookie_value, change.cookie_mask)));
         out.patch16(length_at, usize::from(octets));
         put_plain(out, version, &change.instructions);
-        finish(out, start);
         return;
     }
-    let start = begin(out, version, msg::OFPT_FLOW_MOD, xid);
     out.u64(change.cookie.unwrap_or(change.cookie_value));
     out.u64(change.cookie_mask);
     out.u8(change.table);
@@ -247,7 +259,6 @@ pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) 
     out.u16(if version >= Version::V14 { change.importance } else { 0 });
     put_oxm(out, &change.matching, version);
     put_instructions(out, version, &change.instructions);
-    finish(out, start);
 }
 
 /// Decodes the body of a request for flow statistics or aggregate statistics.
@@ -453,7 +464,16 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, form: Form, flow: &FlowSta
 
 /// Encodes the message that reports the removal of a flow entry. If `nicira` is true, the message is
 /// NXT_FLOW_REMOVED.
-pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &FlowStats, why: Removed) {
+///
+/// # Errors
+/// Returns [`TooLong`] and encodes nothing if the message would be too long.
+pub fn put_removed(
+    out: &mut Vec<u8>,
+    version: Version,
+    nicira: bool,
+    flow: &FlowStats,
+    why: Removed,
+) -> Result<(), TooLong> {
     let reason = match (why, version) {
         (Removed::IdleTimeout, _) => OFPRR_IDLE_TIMEOUT,
         (Removed::HardTimeout, _) => OFPRR_HARD_TIMEOUT,
@@ -478,8 +498,7 @@ pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &Flo
         put_counters(out, flow);
         let octets = put_nxm(out, &flow.matching, None);
         out.patch16(length_at, usize::from(octets));
-        finish(out, start);
-        return;
+        return finish(out, start);
     }
     let start = begin(out, version, msg::OFPT_FLOW_REMOVED, 0);
     match version {
@@ -518,7 +537,7 @@ pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &Flo
             put_oxs(out, flow);
         }
     }
-    finish(out, start);
+    finish(out, start)
 }
 
 /// A flow monitor, which reports changes of flow entries to a controller. The flags are those of OpenFlow 1.4

@@ -5,7 +5,7 @@ use switch::flow::ForwardedRequest;
 
 use super::ofp::switch::{OFPRFR_GROUP_MOD, OFPRFR_METER_MOD};
 use super::ofp::{msg, nx, onf};
-use super::{NICIRA, ONF, Version, begin, begin_experimenter, finish, group, meter};
+use super::{NICIRA, ONF, TooLong, Version, begin, begin_experimenter, finish, group, meter};
 
 /// Returns the reason code of a forwarded request (OFPRFR_*).
 #[must_use]
@@ -17,9 +17,16 @@ pub(crate) fn reason(request: &ForwardedRequest) -> u8 {
 }
 
 /// Encodes a forwarded request with its original transaction ID. The function encodes nothing if
-/// the OpenFlow version has no message for the request, or if the request does not fit into a
-/// message.
-pub(crate) fn put(out: &mut Vec<u8>, version: Version, xid: u32, request: &ForwardedRequest) {
+/// the OpenFlow version has no message for the request.
+///
+/// # Errors
+/// Returns [`TooLong`] and encodes nothing if the request does not fit into a message.
+pub(crate) fn put(
+    out: &mut Vec<u8>,
+    version: Version,
+    xid: u32,
+    request: &ForwardedRequest,
+) -> Result<(), TooLong> {
     let start = match version {
         Version::V10 | Version::V11 | Version::V12 => {
             begin_experimenter(out, version, NICIRA, nx::NXT_REQUESTFORWARD, 0)
@@ -42,10 +49,13 @@ pub(crate) fn put(out: &mut Vec<u8>, version: Version, xid: u32, request: &Forwa
             version >= Version::V13
         }
     };
-    if !is_written || out.len() - start > usize::from(u16::MAX) {
+    if !is_written {
         out.truncate(start);
-        return;
+        return Ok(());
     }
-    finish(out, inner);
-    finish(out, start);
+    if let Err(error) = finish(out, inner) {
+        out.truncate(start);
+        return Err(error);
+    }
+    finish(out, start)
 }

@@ -5,7 +5,7 @@ use switch::flow::{OPTION_SPACE, OptionsMod, TUN_METADATA, TunnelOption, TunnelO
 
 use super::error::Error;
 use super::ofp::nx;
-use super::{NICIRA, Put, Reader, Version, begin_experimenter, finish};
+use super::{NICIRA, Put, Reader, TooLong, Version, begin_experimenter, finish};
 
 /// Decodes NXT_TLV_TABLE_MOD, which modifies the mapping of tunnel options to match fields. The reader starts after
 /// the experimenter header.
@@ -39,13 +39,21 @@ fn put(out: &mut Vec<u8>, option: &TunnelOption) {
 
 /// Encodes NXT_TLV_TABLE_REPLY. The reply contains the mapping of tunnel options to match fields,
 /// and the maximum size of the mapping.
-pub fn put_reply(out: &mut Vec<u8>, version: Version, xid: u32, options: &TunnelOptions) {
+///
+/// # Errors
+/// Returns [`TooLong`] and encodes nothing if the message would be too long.
+pub fn put_reply(
+    out: &mut Vec<u8>,
+    version: Version,
+    xid: u32,
+    options: &TunnelOptions,
+) -> Result<(), TooLong> {
     let start = begin_experimenter(out, version, NICIRA, nx::NXT_TLV_TABLE_REPLY, xid);
     out.u32(OPTION_SPACE);
     out.u16(TUN_METADATA);
     out.zeros(10);
     options.iter().for_each(|option| put(out, option));
-    finish(out, start);
+    finish(out, start)
 }
 
 #[cfg(test)]
@@ -76,7 +84,7 @@ mod tests {
         let option = TunnelOption { class: 0x0102, kind: 0x80, octets: 4, place: 3 };
         options.change(&OptionsMod::Add(vec![option]), |_| false).unwrap();
         let mut out = Vec::new();
-        put_reply(&mut out, Version::V13, 7, &options);
+        put_reply(&mut out, Version::V13, 7, &options).unwrap();
         let body = &out[HEADER + 8..];
         assert_eq!(body[..6], [0, 0, 0, 64, 0, 8]);
         assert_eq!(body[16..], [0x01, 0x02, 0x80, 4, 0, 3, 0, 0]);

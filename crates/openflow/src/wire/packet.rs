@@ -12,8 +12,8 @@ use super::ofp::msg::OFPT_PACKET_IN;
 use super::ofp::nx;
 use super::ofp::switch::*;
 use super::{
-    HEADER, NICIRA, NO_BUFFER, Put, Reader, Version, begin, begin_experimenter, finish, low16, port_from_16,
-    port_to_16,
+    HEADER, NICIRA, NO_BUFFER, Put, Reader, TooLong, Version, begin, begin_experimenter, finish, low16,
+    port_from_16, port_to_16,
 };
 
 /// Type of the property that contains a continuation (the state of a paused packet) in the format of this program.
@@ -68,7 +68,16 @@ fn reason(reason: Reason, version: Version) -> u8 {
 }
 
 /// Encodes a packet-in message. At most `octets` octets of the packet are included.
-pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn, octets: usize) {
+///
+/// # Errors
+/// Returns [`TooLong`] and encodes nothing if the message would be too long.
+pub fn put_in(
+    out: &mut Vec<u8>,
+    version: Version,
+    form: Form,
+    packet: &PacketIn,
+    octets: usize,
+) -> Result<(), TooLong> {
     let data = &packet.frame[..octets.min(packet.frame.len())];
     let total = low16(packet.frame.len());
     let why = reason(packet.reason, version);
@@ -102,10 +111,13 @@ pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn
             }
             if let Some(left) = &packet.continuation {
                 let mut own = Vec::new();
-                put_continuation(&mut own, left);
+                if let Err(error) = put_continuation(&mut own, left) {
+                    out.truncate(start);
+                    return Err(error);
+                }
                 property(nx::NXPINT_CONTINUATION, &own, own.len());
             }
-            finish(out, start);
+            finish(out, start)
         }
         Form::Nicira => {
             let start = begin_experimenter(out, version, NICIRA, nx::NXT_PACKET_IN, 0);
@@ -120,7 +132,7 @@ pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn
             out.patch16(length_at, usize::from(length));
             out.zeros(2);
             out.extend_from_slice(data);
-            finish(out, start);
+            finish(out, start)
         }
         Form::Standard => {
             let start = begin(out, version, OFPT_PACKET_IN, 0);
@@ -153,7 +165,7 @@ pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn
                 }
             }
             out.extend_from_slice(data);
-            finish(out, start);
+            finish(out, start)
         }
     }
 }
@@ -204,7 +216,10 @@ pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Opt
 /// NXPINT_CONTINUATION, after the four octets of the property header. The format is specific to
 /// this program. It contains the stack, the queue, the action set, and the remaining instructions
 /// as flow-mods of OpenFlow 1.5.
-pub fn put_continuation(out: &mut Vec<u8>, left: &Continuation) {
+///
+/// # Errors
+/// Returns [`TooLong`] if a part of the continuation is longer than a message may be.
+fn put_continuation(out: &mut Vec<u8>, left: &Continuation) -> Result<(), TooLong> {
     let Continuation { rest, action_set, stack, queue, is_too_long: _ } = left;
     // The header of a nested property has four more octets. Open vSwitch's clients iterate over the nested
     // properties.
@@ -224,10 +239,11 @@ pub fn put_continuation(out: &mut Vec<u8>, left: &Continuation) {
     for part in std::iter::once(&set).chain(rest) {
         let mut change = FlowMod::add(part.table, 0, part.matching, part.instructions.clone());
         change.cookie = Some(part.cookie);
-        super::flow::put_mod(out, Version::V15, 0, &change);
+        super::flow::put_mod(out, Version::V15, 0, &change)?;
     }
-    // A continuation that is too long is not sent.
+    // A packet-in with a continuation that is too long is not sent.
     out.patch16(start + 2, out.len() - start);
+    Ok(())
 }
 
 /// Decodes a continuation that `put_continuation` has encoded.
@@ -359,7 +375,7 @@ mod tests {
         let told = waiting();
         for version in Version::ALL {
             let mut message = Vec::new();
-            put_in(&mut message, version, Form::Nicira2, &told, usize::MAX);
+            put_in(&mut message, version, Form::Nicira2, &told, usize::MAX).unwrap();
             // Header, experimenter ID and subtype, as in NXT_RESUME.
             let body = Reader::new(&message[16..], Error::BadLength);
             let back = get_resume(body).unwrap();
@@ -383,7 +399,7 @@ mod tests {
     fn a_packet_that_waits_for_nothing_is_not_resumed() {
         let told = PacketIn { continuation: None, ..waiting() };
         let mut message = Vec::new();
-        put_in(&mut message, Version::V13, Form::Nicira2, &told, usize::MAX);
+        put_in(&mut message, Version::V13, Form::Nicira2, &told, usize::MAX).unwrap();
         let refused = get_resume(Reader::new(&message[16..], Error::BadLength));
         assert_eq!(refused.unwrap_err(), Error::PropertyLength);
     }

@@ -5,7 +5,7 @@ use switch::flow::{PortDesc, PortStats, port};
 use super::error::Error;
 use super::ofp::msg::OFPT_PORT_STATUS;
 use super::ofp::port::*;
-use super::{Put, Reader, Version, begin, finish, get_port, port_to_16, properties, seconds};
+use super::{Put, Reader, TooLong, Version, begin, finish, get_port, port_to_16, properties, seconds};
 use crate::datapath::{PortMod, QueueConfig, QueueStats};
 
 /// Returns the configuration bits of ports (OFPPC_*) that are valid in an OpenFlow version. Only
@@ -84,12 +84,15 @@ pub fn put_desc(out: &mut Vec<u8>, version: Version, port: &PortDesc) {
 }
 
 /// Encodes a port status message. `reason` is one of OFPPR_*.
-pub fn put_status(out: &mut Vec<u8>, version: Version, reason: u8, port: &PortDesc) {
+///
+/// # Errors
+/// Returns [`TooLong`] and encodes nothing if the message would be too long.
+pub fn put_status(out: &mut Vec<u8>, version: Version, reason: u8, port: &PortDesc) -> Result<(), TooLong> {
     let start = begin(out, version, OFPT_PORT_STATUS, 0);
     out.u8(reason);
     out.zeros(7);
     put_desc(out, version, port);
-    finish(out, start);
+    finish(out, start)
 }
 
 /// Encodes the counters of a port. A counter that is not supported has the value with all bits set.

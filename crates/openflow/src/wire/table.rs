@@ -8,7 +8,7 @@ use super::ofp::instruction::*;
 use super::ofp::msg::OFPT_TABLE_STATUS;
 use super::ofp::table::*;
 use super::oxm::Wire;
-use super::{Put, Reader, Version, begin, finish, properties};
+use super::{Put, Reader, TooLong, Version, begin, finish, properties};
 use crate::datapath::{Miss, TableConfig, TableMod};
 
 /// Bit mask of the fields that OpenFlow 1.0 can match (wildcard bits). All bits are set.
@@ -218,12 +218,20 @@ pub fn put_desc(out: &mut Vec<u8>, config: &TableConfig, active: u32) {
 
 /// Encodes OFPT_TABLE_STATUS (OpenFlow 1.4 and later). `reason` is OFPTR_VACANCY_DOWN if the vacancy has fallen
 /// below the lower threshold, and OFPTR_VACANCY_UP if it has risen above the upper threshold.
-pub fn put_status(out: &mut Vec<u8>, version: Version, reason: u8, state: &TableState) {
+///
+/// # Errors
+/// Returns [`TooLong`] and encodes nothing if the message would be too long.
+pub fn put_status(
+    out: &mut Vec<u8>,
+    version: Version,
+    reason: u8,
+    state: &TableState,
+) -> Result<(), TooLong> {
     let start = begin(out, version, OFPT_TABLE_STATUS, 0);
     out.u8(reason);
     out.zeros(7);
     put_desc(out, &TableConfig::of(state), state.active);
-    finish(out, start);
+    finish(out, start)
 }
 
 /// Decodes the body of OFPT_TABLE_MOD.

@@ -44,7 +44,7 @@ async fn a_rule_that_does_not_fit_into_messages_of_other_versions_is_refused() {
         let enqueue = Action::Enqueue { port: 2, queue: 7 };
         let change = FlowMod::add(0, 5, Match::ANY, Instructions::apply(vec![enqueue; count]));
         let mut out = Vec::new();
-        wire::flow::put_mod(&mut out, Version::V10, 9, &change);
+        wire::flow::put_mod(&mut out, Version::V10, 9, &change).unwrap();
         out
     };
     old.stream.write_all(&rule(3000)).await.unwrap();

@@ -5,6 +5,7 @@
 
 mod bundles;
 mod changes;
+mod lengths;
 mod listeners;
 #[path = "../memory/mod.rs"]
 mod memory;
@@ -122,7 +123,7 @@ fn error(message: &Message) -> (u16, u16) {
 fn flow_mod(version: Version, priority: u16) -> Vec<u8> {
     let actions = Instructions::apply(vec![Action::Output { port: 2, max_len: 0 }]);
     let mut out = Vec::new();
-    wire::flow::put_mod(&mut out, version, 5, &FlowMod::add(0, priority, Match::ANY, actions));
+    wire::flow::put_mod(&mut out, version, 5, &FlowMod::add(0, priority, Match::ANY, actions)).unwrap();
     out
 }
 
@@ -222,6 +223,6 @@ fn bundle_add(id: u32) -> Vec<u8> {
     body.u32(id);
     body.u32(0);
     let note = Instructions::apply(vec![Action::Note(vec![0; 60_000])]);
-    wire::flow::put_mod(&mut body, Version::V14, 5, &FlowMod::add(0, 1, Match::ANY, note));
+    wire::flow::put_mod(&mut body, Version::V14, 5, &FlowMod::add(0, 1, Match::ANY, note)).unwrap();
     body
 }

@@ -31,11 +31,11 @@ async fn own_changes_are_abbreviated_for_monitors() {
         let output = Instructions::apply(vec![Action::Output { port, max_len: 0 }]);
         let mut change = FlowMod::add(0, 5, Match::ANY, output);
         let mut add = Vec::new();
-        wire::flow::put_mod(&mut add, Version::V13, 77, &change);
+        wire::flow::put_mod(&mut add, Version::V13, 77, &change).unwrap();
         change.command = switch::flow::FlowCommand::Modify { strict: false, or_add: false };
         change.cookie = None;
         let mut modify = Vec::new();
-        wire::flow::put_mod(&mut modify, Version::V13, 78, &change);
+        wire::flow::put_mod(&mut modify, Version::V13, 78, &change).unwrap();
         (add, modify)
     };
     // After the multipart and experimenter headers: length, event and further fields.

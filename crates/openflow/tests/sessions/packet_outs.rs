@@ -116,7 +116,7 @@ async fn packets_of_a_bundle_are_bounded_as_others_are() {
         body.zeros(6);
         body.extend([0, 0, 0, 16, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
         body.zeros(60);
-        wire::finish(&mut body, start);
+        wire::finish(&mut body, start).unwrap();
         body
     };
     for _ in 0..256 {
