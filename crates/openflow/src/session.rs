@@ -10,6 +10,7 @@ mod bundle;
 mod bundles;
 pub(crate) mod multipart;
 mod notice;
+mod packet_in_scheduler;
 mod request;
 pub(crate) mod snoop;
 
@@ -22,8 +23,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
-use self::asynchronous::{Async, Limit};
+use self::asynchronous::Async;
 use self::bundles::Bundles;
+use self::packet_in_scheduler::{PacketInScheduler, QueuedPacketIn};
 use crate::budget::PacketOutBudget;
 use crate::connection_manager::{ConnectionManager, Role, SessionSeat};
 use crate::datapath::TableMod;
@@ -366,7 +368,8 @@ pub(crate) struct Session<S> {
     packet_form: Form,
     controller_id: u16,
     asynchronous: Option<Async>,
-    limit: Option<Limit>,
+    /// Queued packet-ins. `None` if the session has no rate limit. Packet-ins are then sent immediately.
+    packet_ins: Option<PacketInScheduler<QueuedPacketIn>>,
     packet_outs: PacketOutBudget,
     bundles: Bundles,
     monitors: Vec<Monitor>,
@@ -427,7 +430,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         packet_form: Form::Standard,
         controller_id: 0,
         asynchronous: None,
-        limit: options.rate_limit.map(Limit::new),
+        packet_ins: options.rate_limit.map(|limit| PacketInScheduler::new(limit, Instant::now())),
         bundles: Bundles::default(),
         monitors: Vec::new(),
         own: Own::No,
@@ -577,16 +580,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                     self.flush().await?;
                 }
             }
+            self.send_packet_ins();
             self.flush().await?;
             if self.is_behind || self.seat.is_behind() {
                 return Err(Ended::Behind);
             }
             let probe = self.options.inactivity_probe.filter(|probe| !probe.is_zero());
             let due = heard + probe.unwrap_or(Duration::from_secs(3600)) * if asked { 2 } else { 1 };
+            let packet_due = self.packet_ins.as_ref().and_then(PacketInScheduler::due);
             let bundle_due = self.bundles.first_timeout(self.options.bundle_timeout);
             tokio::select! {
                 more = incoming.more() => more?,
                 () = tokio::time::sleep_until(bundle_due.unwrap_or(due)), if bundle_due.is_some() => {}
+                () = tokio::time::sleep_until(packet_due.unwrap_or(due)), if packet_due.is_some() => {}
                 Some(notice) = self.seat.notices.recv() => self.notice(notice, &mut turn).await,
                 () = tokio::time::sleep_until(due), if probe.is_some() => {
                     if asked {

@@ -136,8 +136,8 @@ pub struct Target {
     pub inactivity_probe: Option<Duration>,
     /// Maximum pause between two attempts to connect. The initial pause is one second.
     pub max_backoff: Duration,
-    /// Maximum rate of packet-in messages in packets per second, and maximum burst in packets. `None` means
-    /// that the rate is not limited.
+    /// Maximum rate of packet-in messages in packets per second, and maximum burst in packets. Packets above the rate
+    /// are queued by input port, up to a burst of packets. `None` means that the rate is not limited.
     pub rate_limit: Option<(u32, u32)>,
     /// Whether the peer receives asynchronous messages, such as packet-ins, without requesting them.
     pub asynchronous: bool,

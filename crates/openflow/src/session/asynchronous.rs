@@ -1,8 +1,6 @@
 //! Configuration of a session's asynchronous messages, such as packet-ins, which the bridge sends
 //! without a request. The configuration consists of the kinds and reasons of messages that the
-//! session reports, and the rate limit of packet-in messages.
-
-use tokio::time::Instant;
+//! session reports.
 
 use crate::wire::error::Error;
 use crate::wire::ofp::flow::*;
@@ -73,33 +71,5 @@ impl Async {
 
     pub fn wants(&self, kind: usize, slave: bool, reason: u8) -> bool {
         self.0[kind][usize::from(slave)] & 1 << reason != 0
-    }
-}
-
-/// A token bucket that limits the rate of packet-in messages.
-pub(crate) struct Limit {
-    rate: f64,
-    burst: f64,
-    tokens: f64,
-    filled: Instant,
-}
-
-impl Limit {
-    /// Creates a token bucket for packet-in messages. `rate` is in packets per second, and `burst` is in packets.
-    pub fn new((rate, burst): (u32, u32)) -> Limit {
-        let burst = f64::from(burst.max(1));
-        Limit { rate: f64::from(rate), burst, tokens: burst, filled: Instant::now() }
-    }
-
-    pub fn take(&mut self) -> bool {
-        let now = Instant::now();
-        let gained = (now - self.filled).as_secs_f64() * self.rate;
-        self.filled = now;
-        self.tokens = (self.tokens + gained).min(self.burst);
-        let enough = self.tokens >= 1.0;
-        if enough {
-            self.tokens -= 1.0;
-        }
-        enough
     }
 }

@@ -2,17 +2,23 @@
 //! role and the configuration of the session determine which messages are sent.
 
 use std::cell::LazyCell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use switch::flow::{Event, FlowStats, ForwardedRequest, Instructions, Origin, PacketIn, Reason};
+use switch::flow::{
+    Event, Field, FlowStats, ForwardedRequest, Instructions, Origin, PacketIn, Reason, port as port_number,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 use super::asynchronous::{
     Async, KINDS, PACKETS, PORTS, REMOVED, REQUESTS, ROLES, TABLE_REASONS, TABLES, up_to,
 };
 use super::multipart::{Named, within};
-use super::{Answer, Own, Session, Turn};
+use super::packet_in_scheduler::{PacketInScheduler, QueuedPacketIn, parts};
+use super::{Answer, GATHER, Own, Session, Turn};
 use crate::connection_manager::{Notice, Role};
+use crate::datapath::SharedEvent;
 use crate::wire::error::Error;
 use crate::wire::flow::{self, Update};
 use crate::wire::ofp::flow::*;
@@ -82,7 +88,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                     Event::Caused(origin, _) if origin.session == self.seat.number() => Own::Yes(origin.xid),
                     _ => Own::No,
                 };
-                self.own = self.events(&pending.told.event, own, turn).await;
+                self.own = self.events(&pending.told, own, turn).await;
             }
             Notice::Behind => {}
         }
@@ -114,14 +120,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 
     /// Processes an event, or all events that one request has caused. `own` states whether this session made the
     /// request. Returns the new value of `own`.
-    async fn events(&mut self, event: &Event, mut own: Own, turn: &mut Turn) -> Own {
-        let (origin, events) = match event {
-            Event::Caused(origin, events) => (*origin, &events[..]),
-            event => (Origin::NONE, std::slice::from_ref(event)),
-        };
-        for event in events {
+    async fn events(&mut self, told: &Arc<SharedEvent>, mut own: Own, turn: &mut Turn) -> Own {
+        let (origin, events) = parts(&told.event);
+        for (index, event) in events.iter().enumerate() {
             match event {
                 Event::Request(request) if origin != Origin::NONE => self.forward(origin, request),
+                Event::PacketIn(packet) => self.packet_in(packet, told, index),
                 event => own = self.event(event, own),
             }
             if turn.ends_after(1 + self.monitors.len()) {
@@ -133,7 +137,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 
     fn event(&mut self, event: &Event, own: Own) -> Own {
         match event {
-            Event::PacketIn(packet) => self.packet_in(packet),
             Event::Port(reason, port) => {
                 if *reason <= OFPPR_MODIFY && self.wants(PORTS, *reason) {
                     let put = port::put_status(&mut self.out, self.version, *reason, port);
@@ -159,7 +162,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 return self.monitored(Update::Modified, flow, before.as_deref(), own);
             }
             // The change was not requested by a session, or its events are passed one by one.
-            Event::Request(_) | Event::Caused(..) => {}
+            Event::PacketIn(_) | Event::Request(_) | Event::Caused(..) => {}
             Event::Lost(count) => {
                 self.board.lost.fetch_add(*count, Ordering::Relaxed);
                 self.is_behind |= !self.monitors.is_empty();
@@ -176,30 +179,57 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    fn packet_in(&mut self, packet: &PacketIn) {
+    /// Returns whether the session sends a packet to its peer.
+    fn wants_packet(&self, packet: &PacketIn) -> bool {
         if packet.controller != self.controller_id || !self.wants(PACKETS, packet.reason.asked_as()) {
-            return;
+            return false;
         }
         if packet.reason == Reason::Miss && !self.version.sends_table_miss_to_controller() {
-            return;
+            return false;
         }
         if packet.reason == Reason::InvalidTtl && self.version < Version::V13 && !self.invalid_ttl {
-            return;
+            return false;
         }
         // The peer could not resume the packet.
-        if packet.continuation.is_some() && self.packet_form != packet::Form::Nicira2 {
-            return;
-        }
-        if self.limit.as_mut().is_some_and(|limit| !limit.take()) {
-            self.board.lost.fetch_add(1, Ordering::Relaxed);
+        packet.continuation.is_none() || self.packet_form == packet::Form::Nicira2
+    }
+
+    /// Sends a packet to the peer, or queues the packet if the session has a rate limit. `index` is the position of the
+    /// packet in the event `told`.
+    fn packet_in(&mut self, packet: &PacketIn, told: &Arc<SharedEvent>, index: usize) {
+        if !self.wants_packet(packet) {
             return;
         }
         if packet.continuation.as_ref().is_some_and(|left| left.is_too_long) {
             self.board.lost.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let put = self.put_packet_in(packet);
-        self.count(put);
+        let Some(scheduler) = &mut self.packet_ins else {
+            let put = self.put_packet_in(packet);
+            self.count(put);
+            return;
+        };
+        let in_port = u32::try_from(packet.flow.get(Field::InPort)).unwrap_or(port_number::ANY);
+        scheduler.push(in_port, told.octets(), QueuedPacketIn { told: Arc::clone(told), index });
+        self.send_packet_ins();
+        let dropped = self.packet_ins.as_mut().map_or(0, PacketInScheduler::trim);
+        self.board.lost.fetch_add(dropped, Ordering::Relaxed);
+    }
+
+    /// Sends the queued packets that the rate limit permits now, until the buffer of messages is full.
+    pub(super) fn send_packet_ins(&mut self) {
+        let now = Instant::now();
+        while self.out.len() < GATHER
+            && let Some(queued) = self.packet_ins.as_mut().and_then(|scheduler| scheduler.next(now))
+        {
+            // The peer may have changed its configuration since the packet was queued.
+            if let Some(packet) = queued.packet()
+                && self.wants_packet(packet)
+            {
+                let put = self.put_packet_in(packet);
+                self.count(put);
+            }
+        }
     }
 
     /// Sends a packet-in to the peer. If the message would be too long, fewer octets of the packet are sent.

@@ -43,13 +43,18 @@ async fn packets_are_cut_limited_and_lost_without_harm_to_others() {
     for _ in 0..50 {
         bridge.packet(1, &[9; 1000], Reason::Action, 100);
     }
-    // A burst of five packets, and further packets after whole seconds.
+    // A burst of five packets, and further packets after whole seconds. Five more packets wait.
     let packets: Vec<Message> = other.until_barrier().await.into_iter().filter(|it| it.0 == 10).collect();
-    eventually("the rest is counted", || controllers.status().iter().all(|status| status.lost >= 43)).await;
+    eventually("the rest is counted", || controllers.status().iter().all(|status| status.lost >= 38)).await;
     assert!(packets.len() <= 7, "{}", packets.len());
     let first = slow.wait_for(10).await;
     assert_eq!(u16::from_be_bytes([first.2[4], first.2[5]]), 1000, "whole length");
     assert!(first.2.ends_with(&[9; 100]) && !first.2.ends_with(&[9; 101]));
+    // The waiting packets follow without another event.
+    slow.wait_for(10).await;
+    for _ in 0..5 {
+        slow.wait_for(10).await;
+    }
     controllers.shutdown().await;
 
     // A controller that does not read.
@@ -62,6 +67,36 @@ async fn packets_are_cut_limited_and_lost_without_harm_to_others() {
         bridge.packet(1, &frame, Reason::Action, 0xffff);
         assert_eq!(other.wait_for(10).await.2.len() - 60_000, other_parts());
     }
+    controllers.shutdown().await;
+}
+
+/// A flood of packets from one port takes no packet-in from another port of a controller with a rate limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_from_one_port_displaces_no_packet_in_of_another() {
+    const QUIET: usize = 20;
+    let (bridge, controllers, listeners) = controlled(|target| target.rate_limit = Some((200, 50))).await;
+    let mut peer = accept(&listeners[0], 1).await;
+    eventually("connected", || controllers.status().iter().any(|status| status.connected)).await;
+    let lost = || controllers.status().iter().map(|status| status.lost).sum::<u64>();
+    // The packets of the quiet port come between those of the flood.
+    for number in 0..QUIET {
+        let before = lost();
+        (0..100).for_each(|_| bridge.packet(1, &[9; 60], Reason::Action, 0xffff));
+        bridge.packet(2, &[u8::try_from(number).unwrap(); 61], Reason::Action, 0xffff);
+        (0..100).for_each(|_| bridge.packet(1, &[9; 60], Reason::Action, 0xffff));
+        eventually("the flood is dropped", || lost() > before + 50).await;
+    }
+    let (mut quiet, mut flood) = (0, 0);
+    while quiet < QUIET {
+        let (_, _, body) = peer.wait_for(10).await;
+        if body[7] == 2 {
+            assert_eq!(usize::from(body[70]), quiet, "in order");
+            quiet += 1;
+        } else {
+            flood += 1;
+        }
+    }
+    assert!(flood >= 50, "the flood has the rest of the rate: {flood}");
     controllers.shutdown().await;
 }
 
