@@ -45,15 +45,22 @@ impl SlowPath {
             let begin = monotonic().ns;
             let barrier = self.barriers.iter().enumerate();
             let barrier = barrier.filter_map(|(at, own)| Some((at, own.left_of(bridge)?))).next();
-            if let Some((at, left)) = barrier {
-                let left = self.slice(bridge, left, 4 * SLICE, now);
+            let is_locked = if let Some((at, left)) = barrier {
+                let (left, is_locked) = self.slice(bridge, left, 4 * SLICE, now);
                 self.barriers[at].set_left(bridge, left);
+                is_locked
             } else {
                 let (left, due) = self.sweeps.round(bridge, now);
-                let left = self.slice(bridge, left, due.min(SLICE), now);
+                let (left, is_locked) = self.slice(bridge, left, due.min(SLICE), now);
                 self.sweeps.set_left(bridge, left);
+                is_locked
+            };
+            let (took, is_round) = (monotonic().ns - begin, barrier.is_none());
+            if is_locked {
+                self.sweeps.charge_locked(bridge, took, SLICE_NS, is_round);
+            } else {
+                self.sweeps.charge(bridge, took, is_round);
             }
-            self.sweeps.charge(bridge, monotonic().ns - begin, barrier.is_none());
         }
         let did = self.sync_barriers() || next.is_some();
         let work_ns = self.sweeps.work_ns();
@@ -183,20 +190,20 @@ impl SlowPath {
     }
 
     /// Revalidates at most `most` of the first `left` megaflow records of a bridge, beginning with
-    /// the last one. Returns the number of records that are left. The function stops when its time
-    /// slice is used up, and when a control thread has locked the tables. If upcalls are pending,
-    /// the function stops earlier: after 16 records without a translation, or after a translation
-    /// when 10 us have passed. However, the function may continue for as long as earlier upcalls
-    /// have taken.
-    fn slice(&mut self, bridge: u16, left: usize, most: usize, now: u64) -> usize {
+    /// the last one. Returns the number of records that are left, and whether the function stopped
+    /// because a control thread had locked the tables. The function also stops when its time slice is
+    /// used up. If upcalls are pending, the function stops earlier: after 16 records without a
+    /// translation, or after a translation when 10 us have passed. However, the function may continue
+    /// for as long as earlier upcalls have taken.
+    fn slice(&mut self, bridge: u16, left: usize, most: usize, now: u64) -> (usize, bool) {
         let begin = monotonic().ns;
-        let mut left = left.min(self.sweeps.len(bridge));
+        let (mut left, mut is_locked) = (left.min(self.sweeps.len(bridge)), false);
         for done in 1..=most.min(left) {
             left -= 1;
             let Some(id) = self.sweeps.get(bridge, left) else { break };
             let Some(followed) = self.look_at(id, now) else {
-                // A control thread has locked the tables. The next slice begins with the same record.
-                left += 1;
+                // The next slice begins with the same record.
+                (left, is_locked) = (left + 1, true);
                 break;
             };
             if !followed && !done.is_multiple_of(BREATH) {
@@ -211,7 +218,7 @@ impl SlowPath {
             }
         }
         self.packets_ns = self.packets_ns.saturating_sub(monotonic().ns - begin);
-        left
+        (left, is_locked)
     }
 
     /// Returns whether upcalls are pending, or whether a worker has more than `QUEUED` unread messages, which

@@ -91,6 +91,52 @@ fn a_flow_that_is_wrong_is_found_and_mended() {
     assert_eq!(rig.leaves_by(), [1]);
 }
 
+/// Checks that a bridge whose tables stay locked does not slow down the revalidation of another bridge: an attempt
+/// to lock the tables counts as a whole slice.
+#[test]
+fn a_locked_bridge_leaves_the_turns_to_another_bridge() {
+    const OTHER: u16 = 1;
+    let mut rig = Rig::new(10_000);
+    assert_eq!(rig.leaves_by(), [1]);
+    let slow_path = rig.slow_path();
+    let record = slow_path.records.iter().flatten().next().unwrap();
+    let (locked, actions, port) = (Arc::clone(&record.bridge), Arc::clone(&record.actions), record.port);
+    let (flow, mut mask) = record.bits.both();
+    mask.want(Field::Ipv4Dst);
+    let tables =
+        Arc::new(FlowTables::new(OTHER, switch::flow::Pipeline::new(), Arc::clone(&slow_path.waker)));
+    let version = tables.lock().version();
+    let other = Arc::new(crate::flows::FlowBridge { tables, bridge: Arc::clone(&locked.bridge) });
+    slow_path.bridges.lock().unwrap().insert(OTHER, Arc::clone(&other));
+    for last in 0..1000 {
+        let mut own = flow;
+        own.set(Field::Ipv4Dst, last);
+        let created = monotonic().ns;
+        slow_path.keep(0, &other, (port, 1), (&own, mask), Arc::clone(&actions), version, created);
+    }
+    // A new round of the other bridge begins, whose records are all due. The barrier of the locked bridge is
+    // always in progress.
+    slow_path.asking.push(Asking { tables: Arc::clone(&locked.tables), done: Box::new(|| ()) });
+    slow_path.begin_barriers();
+    let now = monotonic().ns + 2 * ROUND_NS;
+    slow_path.sweeps.next(now, |_| false);
+    let now = now + ROUND_NS;
+    let held = locked.tables.lock();
+    assert!(locked.tables.lock_for_packets().is_none(), "only the first attempt waits for the lock");
+    let (begin, mut attempts) = (monotonic().ns, 0);
+    loop {
+        let (left, _) = slow_path.sweeps.round(OTHER, now);
+        if left == 0 {
+            break;
+        }
+        slow_path.look(now);
+        attempts += u64::from(slow_path.sweeps.round(OTHER, now).0 == left);
+    }
+    let took = monotonic().ns - begin;
+    assert!(attempts > 0 && attempts * SLICE_NS <= took + SLICE_NS, "{attempts} attempts in {took} ns");
+    drop(held);
+}
+
 #[test]
 fn fewer_flows_are_kept_when_a_look_at_all_takes_too_long() {
     let mut rig = Rig::new(10_000);
