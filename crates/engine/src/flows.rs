@@ -21,6 +21,7 @@
 
 mod cached_actions;
 mod compiled;
+mod event_queue;
 mod megaflow_view;
 mod meter;
 
@@ -33,7 +34,7 @@ use lookup::FlowRef;
 use packet::{FlowKey, PortId};
 use port::Packet;
 use switch::Bridge;
-use switch::flow::{DecidedPacket, Event, ExtendedKey, PacketOut, Pipeline};
+use switch::flow::{DecidedPacket, ExtendedKey, PacketOut, Pipeline};
 use sync::spsc::{Consumer, Producer};
 use sync::wake::Waker;
 
@@ -42,6 +43,8 @@ use crate::packet_outs::{Outgoing, PacketOuts, Queued};
 pub(crate) use cached_actions::{CachedActions, CachedActionsIndex, credit};
 pub(crate) use compiled::Kind;
 pub use compiled::{CachedFlow, Compiled, Live};
+use event_queue::EventQueue;
+pub use event_queue::Listener;
 pub use megaflow_view::MegaflowView;
 pub use meter::MeterLive;
 pub(crate) use meter::Metered;
@@ -74,10 +77,6 @@ pub struct FlowBridge {
     pub bridge: Arc<Bridge>,
 }
 
-/// Function that is called with the OpenFlow events of a bridge, such as removed rules and packets for controllers. The
-/// thread that caused the events calls the function.
-pub type Listener = Arc<dyn Fn(Vec<Event>) + Send + Sync>;
-
 /// A request of a control thread to the slow path.
 pub(crate) enum Asked {
     /// Requests that the slow path calls the function when the flow caches of all workers agree with the bridge's
@@ -104,7 +103,7 @@ pub struct FlowTables {
     memory: AtomicUsize,
     pub(crate) asked: Mutex<Vec<Asked>>,
     packet_outs: Mutex<PacketOuts>,
-    listener: Mutex<Option<Listener>>,
+    events: EventQueue,
     waker: Arc<Waker>,
     /// Whether rules match only the outermost VLAN tag of a packet (true) or two VLAN tags (false).
     one_tag: AtomicBool,
@@ -126,7 +125,7 @@ impl FlowTables {
             packets_wait: AtomicBool::new(false),
             asked: Mutex::new(Vec::new()),
             packet_outs: Mutex::default(),
-            listener: Mutex::new(None),
+            events: EventQueue::default(),
             waker,
             one_tag: AtomicBool::new(false),
             upcalls: AtomicU64::new(0),
@@ -235,7 +234,8 @@ impl FlowTables {
     }
 
     /// Waits for the lock of the rules, changes the rules, passes the resulting events to the listener, and wakes the
-    /// slow path.
+    /// slow path. The listener receives the events in the order of the changes. When the function returns, the listener
+    /// has received the events of this change.
     pub fn change<T>(&self, change: impl FnOnce(&mut Pipeline) -> T) -> T {
         self.change_locked(self.lock(), change)
     }
@@ -253,8 +253,11 @@ impl FlowTables {
     ) -> T {
         let done = change(&mut pipeline);
         let events = pipeline.take_events();
+        let queued = (!events.is_empty()).then(|| self.events.append(events));
         drop(pipeline);
-        self.publish(events);
+        if let Some(number) = queued {
+            self.events.send(number);
+        }
         self.waker.notify_if_sleeping();
         done
     }
@@ -272,19 +275,25 @@ impl FlowTables {
     }
 
     /// Sets the function that is called with the OpenFlow events of the bridge. A new function replaces the
-    /// previous function.
+    /// previous function, which may still be called with the events that another thread is passing to it.
     pub fn listen(&self, listener: Option<Listener>) {
-        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
+        self.events.listen(listener);
     }
 
-    pub(crate) fn publish(&self, events: Vec<Event>) {
-        if events.is_empty() {
-            return;
+    /// Unlocks the rules for the slow path, and passes the resulting events to the listener. If another thread is
+    /// passing events to the listener, the slow path does not wait, and the other thread passes these events too.
+    pub(crate) fn unlock_for_packets(&self, mut pipeline: MutexGuard<'_, Pipeline>) {
+        let events = pipeline.take_events();
+        let turn = if events.is_empty() { None } else { self.events.append_deferrable(events) };
+        drop(pipeline);
+        if let Some(turn) = turn {
+            self.events.send_deferrable(turn);
         }
-        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(listener) = listener {
-            listener(events);
-        }
+    }
+
+    /// Calls `done` when the listener has received the events of all changes so far. The function does not wait.
+    pub(crate) fn notify_after_events(&self, done: Box<dyn FnOnce() + Send>) {
+        self.events.notify(done);
     }
 
     pub(crate) fn ask(&self, what: Asked) {

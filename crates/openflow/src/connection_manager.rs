@@ -426,6 +426,8 @@ impl ConnectionManager {
             if let Event::Lost(count) = told.event {
                 member.lost.fetch_add(count, Ordering::Relaxed);
                 member.is_behind();
+            } else if let Event::LostPackets(count) = told.event {
+                member.lost.fetch_add(count, Ordering::Relaxed);
             } else if for_all || member.monitoring {
                 member.tell(&told);
             }

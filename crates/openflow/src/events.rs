@@ -226,7 +226,7 @@ impl EventSender {
     fn lose(&self, event: &Event) {
         let count = match event {
             Event::Caused(_, events) => events.len() as u64,
-            Event::Lost(count) => *count,
+            Event::Lost(count) | Event::LostPackets(count) => *count,
             _ => 1,
         };
         self.lost.fetch_add(count, Ordering::Relaxed);
@@ -249,7 +249,11 @@ pub(crate) fn is_about_rules(event: &Event) -> bool {
         Event::Added(..) | Event::Modified(..) | Event::Removed(..) | Event::Caused(..) | Event::Lost(_) => {
             true
         }
-        Event::PacketIn(_) | Event::Port(..) | Event::Request(_) | Event::Vacancy(..) => false,
+        Event::PacketIn(_)
+        | Event::LostPackets(_)
+        | Event::Port(..)
+        | Event::Request(_)
+        | Event::Vacancy(..) => false,
     }
 }
 
@@ -259,9 +263,12 @@ pub(crate) fn is_for_all(event: &Event) -> bool {
         Event::Added(..) | Event::Modified(..) => false,
         Event::Removed(flow, _) => flow.flags.send_removed,
         Event::Caused(_, events) => events.iter().any(is_for_all),
-        Event::PacketIn(_) | Event::Port(..) | Event::Request(_) | Event::Vacancy(..) | Event::Lost(_) => {
-            true
-        }
+        Event::PacketIn(_)
+        | Event::LostPackets(_)
+        | Event::Port(..)
+        | Event::Request(_)
+        | Event::Vacancy(..)
+        | Event::Lost(_) => true,
     }
 }
 

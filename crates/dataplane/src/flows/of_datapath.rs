@@ -79,14 +79,15 @@ impl OfDatapath {
         let listeners: Arc<Mutex<Vec<EventSender>>> = Arc::default();
         let told = Arc::clone(&listeners);
         tables.listen(Some(Arc::new(move |events: Vec<Event>| {
-            let mut listeners = locked(&told);
+            // Splitting, counting and freeing many events takes long, so the list is not locked meanwhile.
+            let listeners = locked(&told).clone();
             if let Some((last, others)) = listeners.split_last() {
                 for other in others {
                     other.send_all(events.clone());
                 }
                 last.send_all(events);
             }
-            listeners.retain(|listener| !listener.is_closed());
+            locked(&told).retain(|listener| !listener.is_closed());
         })));
         let interest = Interest::default();
         let alone = {

@@ -84,9 +84,7 @@ impl SlowPath {
         let from = ports.get(&packet.in_port).or_else(|| ports.values().next()).map(|port| port.id);
         let meters = self.meters_of(bridge, &translated.program.ops, &mut pipeline);
         self.effects(&mut pipeline, &translated, &packet.frame, now);
-        let events = pipeline.take_events();
-        drop(pipeline);
-        bridge.tables.publish(events);
+        bridge.tables.unlock_for_packets(pipeline);
         let compiled = Compiled::new(translated.program, translated.dropped, meters);
         let Some(from) = from else { return };
         if compiled.program.is_drop() {

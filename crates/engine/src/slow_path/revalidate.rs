@@ -373,7 +373,9 @@ impl SlowPath {
                 continue;
             }
             did = true;
-            self.barriers.remove(at).done.into_iter().for_each(|done| done());
+            let Barrier { tables, done, .. } = self.barriers.remove(at);
+            // The events of earlier packet-outs come before the answer to the barrier request.
+            done.into_iter().for_each(|done| tables.notify_after_events(done));
         }
         did
     }
@@ -382,15 +384,12 @@ impl SlowPath {
     pub(super) fn expire(&mut self, now: u64) {
         self.expiring = false;
         for bridge in self.bridges().into_values() {
-            let events = {
-                let Some(mut pipeline) = bridge.tables.lock_for_packets() else { continue };
-                if !pipeline.is_expiring() {
-                    continue;
-                }
-                self.expiring |= pipeline.expire(now);
-                pipeline.take_events()
-            };
-            bridge.tables.publish(events);
+            let Some(mut pipeline) = bridge.tables.lock_for_packets() else { continue };
+            if !pipeline.is_expiring() {
+                continue;
+            }
+            self.expiring |= pipeline.expire(now);
+            bridge.tables.unlock_for_packets(pipeline);
         }
     }
 
@@ -408,13 +407,10 @@ impl SlowPath {
         for bridge in bridges.into_values() {
             let own = meters.remove(&bridge.tables.number()).unwrap_or_default();
             own.chunks(METERS).for_each(|ids| self.credit_meters(&bridge.tables, ids));
-            let events = {
-                // Tables that a control thread holds for long are processed by the next call.
-                let Some(mut pipeline) = bridge.tables.lock_for_packets() else { continue };
-                self.expiring |= pipeline.expire(now);
-                pipeline.take_events()
-            };
-            bridge.tables.publish(events);
+            // Tables that a control thread holds for long are processed by the next call.
+            let Some(mut pipeline) = bridge.tables.lock_for_packets() else { continue };
+            self.expiring |= pipeline.expire(now);
+            bridge.tables.unlock_for_packets(pipeline);
         }
         self.budgets.turn(self.every_bit);
         self.teaching.turn();

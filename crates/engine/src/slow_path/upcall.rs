@@ -123,10 +123,8 @@ impl SlowPath {
         let meters = self.meters_of(&bridge, &actions.program.ops, &mut pipeline);
         // Learn actions take effect before the packet is released.
         self.effects(&mut pipeline, &actions, &frame, now);
-        let events = pipeline.take_events();
-        drop(pipeline);
+        bridge.tables.unlock_for_packets(pipeline);
         self.frame = frame;
-        bridge.tables.publish(events);
         // No megaflow is kept for a port that has left the bridge meanwhile, or for a bridge that has been
         // removed.
         let is_kept = actions.is_cacheable()

@@ -167,6 +167,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 self.board.lost.fetch_add(*count, Ordering::Relaxed);
                 self.is_behind |= !self.monitors.is_empty();
             }
+            Event::LostPackets(count) => _ = self.board.lost.fetch_add(*count, Ordering::Relaxed),
         }
         own
     }

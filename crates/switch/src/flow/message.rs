@@ -533,6 +533,8 @@ pub enum Event {
     /// Number of events that were dropped because of the memory limit. A listener that tracks the flow entries must
     /// read all of them again.
     Lost(u64),
+    /// Number of packet-in events that were dropped because of the memory limit.
+    LostPackets(u64),
 }
 
 impl Event {
@@ -553,7 +555,7 @@ impl Event {
             Event::Port(_, port) => port.name.len(),
             Event::Vacancy(_, state) => state.name.len(),
             Event::Request(request) => request.memory(),
-            Event::Lost(_) => 0,
+            Event::Lost(_) | Event::LostPackets(_) => 0,
         };
         size_of::<Event>() + more
     }

@@ -1,0 +1,275 @@
+//! Queue of a bridge's OpenFlow events, between the bridge's tables and the listener.
+//!
+//! Control threads and the slow path append the events of a change to the queue while they hold the lock of the
+//! tables. Thus the queue contains the events in the order of the changes. The events are sent after the tables were
+//! unlocked, by one thread at a time, the sender:
+//!
+//! - A control thread returns only after its own events were sent. Until then, it waits for the sender, or it is the
+//!   sender itself. A control thread does not stop as the sender while the queue contains entries.
+//! - The slow path never waits. The slow path is the sender of its own events only. If a control thread is the sender,
+//!   or if events of a control thread are queued, that control thread sends the slow path's events too.
+//!
+//! Each control thread has at most one entry in the queue. The slow path's entries are limited by their memory.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use switch::flow::Event;
+
+/// Maximum memory in octets of the events of the slow path that wait in the queues of all bridges. The queue of one
+/// bridge may use at most half of the memory that the other queues leave free. Packet-in events may use only half of
+/// the memory, so that the rest is left to other events.
+const MEMORY: usize = 32 << 20;
+/// Maximum number of events of the slow path in one entry of a queue. The limit bounds the time for which the slow path
+/// copies events.
+const TOGETHER: usize = 256;
+
+/// Memory in octets of the events of the slow path that wait in the queues of all bridges.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// Function that is called with the OpenFlow events of a bridge, such as removed rules and packets for controllers. The
+/// function is called by one thread at a time, in the order of the changes that caused the events.
+pub type Listener = Arc<dyn Fn(Vec<Event>) + Send + Sync>;
+
+/// An entry of the queue.
+enum Entry {
+    /// Events of a control thread. The thread waits until the events were sent.
+    Control(Vec<Event>),
+    /// Events of the slow path.
+    SlowPath(Deferred),
+    /// A function that must be called after the earlier events were sent.
+    Notify(Box<dyn FnOnce() + Send>),
+}
+
+/// Events of the slow path that wait for another thread to send them.
+#[derive(Default)]
+struct Deferred {
+    events: Vec<Event>,
+    /// Memory in octets of the events, as counted in [`HELD`] and in [`State::octets`].
+    octets: usize,
+    /// Number of dropped events, without packet-in events.
+    lost: u64,
+    /// Number of dropped packet-in events.
+    lost_packets: u64,
+}
+
+impl Deferred {
+    /// Adds the events that the memory limit permits, and counts the others. After an event other than a packet-in was
+    /// dropped, the later ones are dropped too, because flow monitors cannot use them. `own` is the memory in octets of
+    /// the events of the slow path in the queue, which the function updates.
+    fn add(&mut self, events: Vec<Event>, own: &mut usize) {
+        for event in events {
+            let octets = event.memory();
+            match &event {
+                Event::PacketIn(_) if reserve(octets, *own, MEMORY / 2) => {}
+                Event::PacketIn(_) => {
+                    self.lost_packets += 1;
+                    continue;
+                }
+                Event::Lost(count) => {
+                    self.lost += count;
+                    continue;
+                }
+                _ if self.lost == 0 && reserve(octets, *own, MEMORY) => {}
+                Event::Caused(_, events) => {
+                    self.lost += events.len() as u64;
+                    continue;
+                }
+                _ => {
+                    self.lost += 1;
+                    continue;
+                }
+            }
+            *own += octets;
+            self.octets += octets;
+            self.events.push(event);
+        }
+    }
+
+    /// Takes the events out. If events were dropped, the last events report the numbers of dropped events.
+    fn take(&mut self) -> Vec<Event> {
+        let mut events = std::mem::take(&mut self.events);
+        events.extend((self.lost > 0).then_some(Event::Lost(self.lost)));
+        events.extend((self.lost_packets > 0).then_some(Event::LostPackets(self.lost_packets)));
+        events
+    }
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        HELD.fetch_sub(self.octets, Ordering::Relaxed);
+    }
+}
+
+/// Reserves memory of [`HELD`] for an event of the slow path, if at most `most` octets are then reserved. `own` is the
+/// memory in octets that the queue of the bridge has reserved. Returns whether the memory was reserved.
+fn reserve(octets: usize, own: usize, most: usize) -> bool {
+    let fits = |held: usize| (own + octets <= most.checked_sub(held)?).then_some(held + octets);
+    HELD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+}
+
+#[derive(Default)]
+struct State {
+    /// Queued entries, oldest first.
+    entries: VecDeque<Entry>,
+    /// Number of entries that were ever queued.
+    queued: u64,
+    /// Number of entries that were processed.
+    processed: u64,
+    /// Whether a thread processes an entry that it has removed from the queue.
+    is_sending: bool,
+    /// Memory in octets of the events of the slow path in the queue.
+    octets: usize,
+    listener: Option<Listener>,
+}
+
+/// Events of one bridge on their way to the listener. See the [module](self) documentation.
+#[derive(Default)]
+pub(super) struct EventQueue {
+    state: Mutex<State>,
+    /// Notified when an entry was processed.
+    processed: Condvar,
+}
+
+impl EventQueue {
+    pub fn listen(&self, listener: Option<Listener>) {
+        self.state().listener = listener;
+    }
+
+    /// Appends the events of a control thread, which holds the lock of the tables. Returns the number of the entry.
+    /// The thread must call [`EventQueue::send`] with this number when it has unlocked the tables.
+    #[must_use]
+    pub fn append(&self, events: Vec<Event>) -> u64 {
+        let mut state = self.state();
+        state.entries.push_back(Entry::Control(events));
+        state.queued += 1;
+        state.queued
+    }
+
+    /// Sends the events of the queue for a control thread. Returns when the entry with this number was processed, and
+    /// when the queue is empty or another thread processes the rest of the queue.
+    pub fn send(&self, number: u64) {
+        let mut state = self.state();
+        loop {
+            if state.is_sending {
+                if state.processed >= number {
+                    return;
+                }
+                state = self.processed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            } else if let Some(turn) = self.next(&mut state) {
+                drop(state);
+                turn.process();
+                state = self.state();
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Appends the events of the slow path, which holds the lock of the tables. Returns `None` if another thread will
+    /// send the events. Otherwise, the slow path must pass the returned turn to [`EventQueue::send_deferrable`] when it
+    /// has unlocked the tables.
+    #[must_use]
+    pub fn append_deferrable(&self, events: Vec<Event>) -> Option<Turn<'_>> {
+        let mut state = self.state();
+        let State { entries, queued, is_sending, octets, .. } = &mut *state;
+        if !*is_sending && entries.is_empty() {
+            *queued += 1;
+            entries.push_back(Entry::SlowPath(Deferred { events, ..Deferred::default() }));
+            return self.next(&mut state);
+        }
+        match entries.back_mut() {
+            Some(Entry::SlowPath(last)) if last.events.len() < TOGETHER => last.add(events, octets),
+            _ => {
+                let mut deferred = Deferred::default();
+                deferred.add(events, octets);
+                entries.push_back(Entry::SlowPath(deferred));
+                *queued += 1;
+            }
+        }
+        None
+    }
+
+    /// Processes the turn of the slow path. Returns without waiting when the next entry belongs to a control thread,
+    /// which then processes the rest of the queue.
+    pub fn send_deferrable(&self, turn: Turn<'_>) {
+        let mut next = Some(turn);
+        while let Some(turn) = next {
+            turn.process();
+            let mut state = self.state();
+            let is_left = state.is_sending || matches!(state.entries.front(), Some(Entry::Control(_)));
+            next = if is_left { None } else { self.next(&mut state) };
+        }
+    }
+
+    /// Calls `done` when the events that are in the queue now were sent. The function does not wait.
+    pub fn notify(&self, done: Box<dyn FnOnce() + Send>) {
+        let mut state = self.state();
+        if state.is_sending || !state.entries.is_empty() {
+            state.entries.push_back(Entry::Notify(done));
+            state.queued += 1;
+        } else {
+            drop(state);
+            done();
+        }
+    }
+
+    /// Removes the first entry from the queue, which the calling thread then processes. Returns `None` if the queue is
+    /// empty. No other thread may be processing an entry.
+    fn next(&self, state: &mut State) -> Option<Turn<'_>> {
+        let entry = state.entries.pop_front()?;
+        state.is_sending = true;
+        Some(Turn { queue: self, entry: Some(entry), listener: state.listener.clone(), octets: 0 })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An entry that the thread which owns the turn must process. Other threads can process entries when the turn has
+/// ended.
+#[must_use]
+pub(super) struct Turn<'a> {
+    queue: &'a EventQueue,
+    entry: Option<Entry>,
+    listener: Option<Listener>,
+    /// Memory in octets of the entry, as counted in [`State::octets`].
+    octets: usize,
+}
+
+impl Turn<'_> {
+    /// Passes the events of the entry to the listener, or calls the function of the entry.
+    fn process(mut self) {
+        let send = |events| {
+            if let Some(listener) = &self.listener {
+                listener(events);
+            }
+        };
+        match self.entry.take() {
+            Some(Entry::Control(events)) => send(events),
+            Some(Entry::SlowPath(mut deferred)) => {
+                self.octets = deferred.octets;
+                send(deferred.take());
+            }
+            Some(Entry::Notify(done)) => done(),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    /// Ends the turn, even if the listener has panicked.
+    fn drop(&mut self) {
+        let mut state = self.queue.state();
+        state.is_sending = false;
+        state.processed += 1;
+        state.octets -= self.octets;
+        drop(state);
+        self.queue.processed.notify_all();
+    }
+}
