@@ -41,8 +41,8 @@ use sync::wake::Waker;
 use crate::packet_outs::{Outgoing, PacketOuts, Queued};
 
 pub(crate) use cached_actions::{CachedActions, CachedActionsIndex, credit};
-pub(crate) use compiled::Kind;
 pub use compiled::{CachedFlow, Compiled, Live};
+pub(crate) use compiled::{Departure, Kind};
 use event_queue::EventQueue;
 pub use event_queue::Listener;
 pub use megaflow_view::MegaflowView;

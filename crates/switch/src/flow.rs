@@ -69,7 +69,7 @@ pub use options::{OPTION_SPACE, OptionsError, OptionsMod, TunnelOption, TunnelOp
 pub use pipeline::{
     FlowPort, LAYOUT, MAX_MASKS, MAX_RULES, Pipeline, RULE_MEMORY, TABLES, Touched, VISIBLE_TABLES,
 };
-pub use program::{Megaflow, Op, Program, SetBits};
+pub use program::{MAX_CLONES, Megaflow, Op, Program, SetBits};
 pub use reason::Reason;
 pub use rewrite::{Frame, apply as rewrite};
 pub use rule::{Rule, RuleRef};

@@ -27,6 +27,9 @@ pub struct Compiled {
     pub(crate) kind: Kind,
     /// Meters that the operations use, sorted by meter identifier.
     pub(crate) meters: Vec<(u32, Arc<MeterLive>)>,
+    /// For each operation, whether it outputs the packet or a copy of the packet. Empty unless `kind` is
+    /// [`Kind::Steps`].
+    pub(crate) departures: Box<[Departure]>,
     /// Drop reason that is counted for packets that the actions do not output.
     pub(crate) dropped: DropReason,
 }
@@ -44,6 +47,17 @@ pub(crate) enum Kind {
     Steps,
 }
 
+/// How an operation uses the packet of its list of operations (the program or the operations of a clone).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Departure {
+    /// The operation outputs nothing. The operations of a clone with this value output nothing either.
+    None,
+    /// The operation outputs a copy of the packet, because a later operation of the list outputs the packet.
+    Copy,
+    /// The operation outputs the packet itself.
+    Last,
+}
+
 impl Compiled {
     pub(crate) fn new(program: Program, dropped: DropReason, meters: Vec<(u32, Arc<MeterLive>)>) -> Compiled {
         let kind = match (program.plain_output(), program.is_normal(), program.is_drop()) {
@@ -52,7 +66,8 @@ impl Compiled {
             (.., true) if !program.ops.iter().any(|op| matches!(op, Op::Meter(_))) => Kind::Drop,
             _ => Kind::Steps,
         };
-        Compiled { program, kind, meters, dropped }
+        let departures = if kind == Kind::Steps { departures(&program.ops) } else { Box::default() };
+        Compiled { program, kind, meters, departures, dropped }
     }
 
     /// Returns the meter with identifier `id`, or `None` if the actions do not use this meter.
@@ -76,10 +91,76 @@ impl Compiled {
     }
 }
 
+/// Returns for each operation of a program how the operation uses the packet. The time is linear in the number of
+/// operations, and the clones may be nested arbitrarily deep.
+fn departures(ops: &[Op]) -> Box<[Departure]> {
+    /// A list whose operations are being visited.
+    struct List {
+        /// Index of the clone that applies the list to a copy. `None` for the program.
+        clone: Option<usize>,
+        /// Index behind the last operation of the list.
+        end: usize,
+        /// Last operation visited so far that outputs the packet or a copy of it.
+        last: Option<usize>,
+    }
+    let mut all = vec![Departure::None; ops.len()].into_boxed_slice();
+    // The lists that contain the visited operation, from the program to the innermost clone.
+    let mut lists = vec![List { clone: None, end: ops.len(), last: None }];
+    for at in 0..=ops.len() {
+        while let Some(List { clone, last, .. }) = lists.pop_if(|list| list.end <= at) {
+            let Some(last) = last else { continue };
+            all[last] = Departure::Last;
+            if let (Some(clone), Some(outer)) = (clone, lists.last_mut()) {
+                all[clone] = Departure::Copy;
+                outer.last = Some(clone);
+            }
+        }
+        let Some(list) = lists.last_mut() else { break };
+        match &ops[at] {
+            Op::Output(_) | Op::Normal => {
+                all[at] = Departure::Copy;
+                list.last = Some(at);
+            }
+            Op::Clone(n) => {
+                let end = (at + 1 + usize::from(*n)).min(list.end);
+                lists.push(List { clone: Some(at), end, last: None });
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
 /// Entry of a megaflow in a worker's flow cache.
 pub struct CachedFlow {
     /// Index of the record of this megaflow in the slow path.
     pub(crate) id: u32,
     pub(crate) compiled: Arc<Compiled>,
     pub(crate) live: Arc<Live>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Departure::{Copy, Last, None};
+    use super::*;
+
+    /// Checks that the last operation of each list that outputs something gets the packet itself, also in nested
+    /// clones, and that clones without output are recognized.
+    #[test]
+    fn the_last_output_of_each_list_takes_the_packet() {
+        let of = |ops: &[Op]| departures(ops).into_vec();
+        let out = Op::Output(PortId(1));
+        assert_eq!(of(&[]), []);
+        assert_eq!(of(&[Op::PopVlan, out.clone(), out.clone(), Op::PopVlan]), [None, Copy, Last, None]);
+        // A clone that another output follows, and one that only a clone without output follows.
+        let ops = [Op::Clone(2), Op::PopVlan, out.clone(), out.clone()];
+        assert_eq!(of(&ops), [Copy, None, Last, Last]);
+        let ops = [Op::Clone(2), Op::PopVlan, out.clone(), Op::Clone(1), Op::Meter(1), Op::Clone(0)];
+        assert_eq!(of(&ops), [Last, None, Last, None, None, None]);
+        // Nested clones that end together, and a clone that is longer than its list.
+        let ops = [Op::Clone(3), Op::Clone(2), Op::Normal, out.clone(), Op::Normal];
+        assert_eq!(of(&ops), [Copy, Last, Copy, Last, Last]);
+        let ops = [Op::Clone(2), out.clone(), Op::Clone(9), out.clone(), Op::Clone(9), out];
+        assert_eq!(of(&ops), [Copy, Last, None, Copy, Last, Last]);
+    }
 }

@@ -388,7 +388,7 @@ fn act<R: Recorder>(
         Kind::Normal => normal(bridge, context, packet),
         Kind::Steps => {
             let steps = Steps { bridge, compiled };
-            if let Some(packet) = steps.run(&compiled.program.ops, packet, context) {
+            if let Some(packet) = steps.run(packet, context) {
                 context.recorder.step(0, Step::Dropped(compiled.dropped));
                 context.worker.drop(packet, context.port, compiled.dropped);
             }

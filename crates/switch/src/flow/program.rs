@@ -5,6 +5,9 @@ use packet::PortId;
 
 use super::{ExtendedKey, Flow};
 
+/// Maximum nesting depth of the clones ([`Op::Clone`]) of a translated program.
+pub const MAX_CLONES: usize = 64;
+
 /// New values of header fields: a value and a mask of the bits to write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SetBits {
@@ -43,7 +46,8 @@ pub enum Op {
     Meter(u32),
     /// Selects the queue of subsequent outputs. `None` means the default queue.
     Queue(Option<u32>),
-    /// Executes some of the next steps on a copy of the packet. The value is the number of these steps.
+    /// Executes some of the next steps on a copy of the packet. The value is the number of these steps. Clones are
+    /// nested at most [`MAX_CLONES`] deep.
     Clone(u16),
 }
 

@@ -155,6 +155,9 @@ struct Run<'p> {
     dirty: Flow,
     /// Total weight of the steps that the program has so far.
     cost: usize,
+    /// Number of copies of the packet in progress, each nested in the previous one. The program needs a step
+    /// ([`Op::Clone`]) for each of them.
+    copies: usize,
     /// Frame after the first steps of the program, and the number of these steps. The value is `None` if the frame
     /// was not needed so far.
     rendered: Option<(Arc<Vec<u8>>, usize)>,
@@ -242,6 +245,7 @@ impl<'p> Run<'p> {
             made,
             dirty: Flow::ZERO,
             cost: 0,
+            copies: 0,
             rendered: None,
             tags: [Origin::Packet(0), Origin::Packet(1)],
             opaque: false,
@@ -459,9 +463,12 @@ impl<'p> Run<'p> {
         }
     }
 
+    /// Appends a step to the program, unless the program then exceeds its limits. Steps for the clones of the copies in
+    /// progress count for the limits.
     fn push(&mut self, op: Op) {
         let cost = self.cost_of(&op);
-        if self.out.program.ops.len() >= MAX_OPS || self.cost + cost > MAX_STEP_COST {
+        let steps = self.out.program.ops.len() + self.copies;
+        if steps >= MAX_OPS || self.cost + cost + self.copies > MAX_STEP_COST {
             self.note("the packet's program has too many steps; the rest is left out");
             self.stopped = true;
             return;

@@ -89,38 +89,94 @@ fn resubmits_to_later_tables_do_not_deepen() {
     assert_eq!((translated.failed, translated.rules.len()), (Some(switch::flow::Failed::Depth), 66));
 }
 
-/// Nested clones, and groups with clones in their buckets, need far more stack than look-ups. A translation that needs
-/// more stack than there is ends, and the process continues.
+/// Clones, and buckets of groups, can be nested to a limit that applies across look-ups. A packet above the limit is
+/// dropped, and a trace reports the limit.
 #[test]
-fn no_nesting_of_clones_exceeds_the_stack() {
+fn the_nesting_of_clones_is_limited_across_look_ups() {
     let resubmit = |table| Action::Resubmit { port: None, table: Some(table) };
-    let nested = |mut inner: Action| {
-        for _ in 0..62 {
-            inner = Action::Clone(vec![inner]);
-        }
-        inner
-    };
+    let nested = |depth: usize, inner| (0..depth).fold(inner, |inner, _| Action::Clone(vec![inner]));
     let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
     let flow = read(&frame, 1);
+    let is_too_deep = |pipeline: &Pipeline| {
+        let input = TranslationInput { flow: &flow, frame: Some(&frame), trace: true };
+        let translated = pipeline.translate(input);
+        let is_told =
+            |what: &Trace| matches!(what, Trace::Note(_, words) if words.starts_with("too many clones"));
+        let is_too_deep = translated.failed == Some(switch::flow::Failed::Depth);
+        assert_eq!(translated.trace.iter().any(is_told), is_too_deep);
+        assert_eq!(translated.program.is_drop(), is_too_deep);
+        assert_eq!(translated.dropped == packet::DropReason::RuleLoop, is_too_deep);
+        is_too_deep
+    };
     // One rule whose clones look the packet up in the rule's own table.
     let mut same = pipeline();
-    add(&mut same, 0, 1, Match::ANY, vec![nested(resubmit(0))]);
-    let translated = same.translate(asked(&flow, None));
-    assert_eq!(translated.failed, Some(switch::flow::Failed::Depth));
-    // A chain through all tables, again and again.
+    add(&mut same, 0, 1, Match::ANY, vec![nested(62, resubmit(0))]);
+    assert!(is_too_deep(&same));
+    // A chain of tables that ends with a change and an output.
     let mut chain = pipeline();
-    for table in 0..253 {
-        add(&mut chain, table, 1, Match::ANY, vec![nested(resubmit(table + 1))]);
+    for table in 0..179 {
+        add(&mut chain, table, 1, Match::ANY, vec![nested(62, resubmit(table + 1))]);
     }
-    add(&mut chain, 253, 1, Match::ANY, vec![nested(resubmit(0)), out(2)]);
-    let translated = chain.translate(asked(&flow, None));
-    assert!(translated.failed.is_some(), "{} look-ups", translated.rules.len());
-    // Within the bounds, clones do what they say.
+    add(&mut chain, 179, 1, Match::ANY, vec![set(Field::NwTtl, 9), out(2)]);
+    assert!(is_too_deep(&chain));
+    // Within the limit, clones do what they say. Clones beside each other are not nested.
     let mut few = pipeline();
-    add(&mut few, 0, 1, Match::ANY, vec![nested(resubmit(1)), out(3)]);
-    add(&mut few, 1, 1, Match::ANY, vec![nested(out(2))]);
-    assert_eq!(few.translate(asked(&flow, None)).failed, None);
-    assert_eq!(run(&few, &frame, 1).len(), 2);
+    add(&mut few, 0, 1, Match::ANY, vec![nested(62, resubmit(1)), nested(62, resubmit(1)), out(3)]);
+    add(&mut few, 1, 1, Match::ANY, vec![nested(2, resubmit(2))]);
+    add(&mut few, 2, 1, Match::ANY, vec![set(Field::NwTtl, 9), out(2)]);
+    assert!(!is_too_deep(&few));
+    assert_eq!(run(&few, &frame, 1).len(), 3);
+    add(&mut few, 1, 1, Match::ANY, vec![nested(3, resubmit(2))]);
+    assert!(is_too_deep(&few));
+}
+
+/// Clones count as steps of the program, for the number of steps as well as for their weight.
+#[test]
+fn clones_count_as_steps() {
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    let flow = read(&frame, 1);
+    let resubmit = Action::Resubmit { port: None, table: Some(1) };
+    // The rule of the first table looks the packet up in the second table, `count` times inside `depth` clones.
+    let ops = |depth: usize, count: usize, actions: &[Action]| {
+        let mut pipeline = pipeline();
+        let look_ups = vec![resubmit.clone(); count];
+        let nested = (0..depth).fold(look_ups, |inner, _| vec![Action::Clone(inner)]);
+        add(&mut pipeline, 0, 1, Match::ANY, nested);
+        add(&mut pipeline, 1, 1, Match::ANY, actions.to_vec());
+        pipeline.translate(asked(&flow, None)).program.ops
+    };
+    // The steps are the clone, a change and an output.
+    let copies = vec![Action::Clone(vec![set(Field::NwTtl, 9), out(2)]); 1000];
+    assert_eq!(ops(0, 1, &copies).len(), 3000);
+    // The last clone has no space for its output.
+    assert_eq!(ops(0, 2, &copies).len(), 4095);
+    // The innermost clone is as long as possible with the clones around it.
+    let long: Vec<Action> = (0..2000_u128).flat_map(|ttl| [set(Field::NwTtl, ttl % 250), out(2)]).collect();
+    for depth in [0, 1, 40] {
+        let ops = ops(depth, 2, &long);
+        assert_eq!(ops.len(), 4096);
+        assert!(ops[..depth].iter().all(|op| matches!(op, Op::Clone(_))));
+        assert!(ops[depth..].iter().all(|op| !matches!(op, Op::Clone(_))));
+    }
+}
+
+/// The look for outputs among the steps of a copy counts as work.
+#[test]
+fn long_copies_in_copies_count_as_work() {
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    let resubmit = |table| Action::Resubmit { port: None, table: Some(table) };
+    let is_last_sent = |depth| {
+        let mut pipeline = pipeline();
+        let copies = (0..depth).fold(resubmit(2), |inner, _| Action::Clone(vec![inner]));
+        let others = vec![resubmit(1); 12];
+        let actions = [copies].into_iter().chain(others).chain([out(3)]).collect();
+        add(&mut pipeline, 0, 1, Match::ANY, actions);
+        add(&mut pipeline, 1, 1, Match::ANY, vec![Action::Note(Vec::new()); 4000]);
+        add(&mut pipeline, 2, 1, Match::ANY, vec![out(2); 4000]);
+        let ops = pipeline.translate(asked(&read(&frame, 1), None)).program.ops;
+        ops.last() == Some(&Op::Output(PortId(3)))
+    };
+    assert_eq!([0, 10, 60].map(is_last_sent), [true, true, false]);
 }
 
 /// Steps that take a worker long count as more than one step. A clone without an output adds no step.

@@ -16,8 +16,8 @@ use proptest::prelude::*;
 use rules::{add, asked, flow_port, from, is_sound, out, pipeline, read, run, set, tcp};
 use switch::flow::{
     Action, Ahead, Bucket, Conjunction, Field, Flow, FlowError, FlowMod, FlowPort, Group, GroupKind,
-    GroupMod, Instructions, Match, Mod, Op, Pipeline, Prerequisite, SelectMethod, SubField, TranslationInput,
-    port,
+    GroupMod, Instructions, Match, Mod, Op, Pipeline, Prerequisite, SelectMethod, SubField, Trace,
+    TranslationInput, port,
 };
 
 #[test]

@@ -1,5 +1,9 @@
 //! Executes the operations of a megaflow one by one, for actions that have no fast path.
 
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
 use std::sync::Arc;
 
 use packet::record::{Recorder, Step, TagChange};
@@ -8,7 +12,7 @@ use port::{Flags, FrameMemory, Packet};
 use switch::flow::{Field, Flow, Frame, Op, SetBits, rewrite};
 
 use super::normal::normal;
-use crate::flows::{Compiled, FlowBridge, Metered};
+use crate::flows::{Compiled, Departure, FlowBridge, Metered};
 use crate::stage::output;
 use crate::stage::path_context::Context;
 
@@ -19,41 +23,52 @@ pub(super) struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// Executes operations on a packet. Returns the packet if no operation has transmitted or dropped it.
-    pub fn run<R: Recorder>(
+    /// Executes the operations of the megaflow on a packet. Returns the packet if no operation has transmitted or
+    /// dropped it.
+    pub fn run<R: Recorder>(&self, packet: Packet, context: &mut Context<'_, '_, R>) -> Option<Packet> {
+        self.run_list(0..self.compiled.program.ops.len(), packet, context)
+    }
+
+    /// Executes the operations of a list: of the whole program or of a clone. The function calls itself for a clone
+    /// that other operations follow. Clones are nested at most [`switch::flow::MAX_CLONES`] deep.
+    fn run_list<R: Recorder>(
         &self,
-        ops: &[Op],
+        list: Range<usize>,
         packet: Packet,
         context: &mut Context<'_, '_, R>,
     ) -> Option<Packet> {
-        let last = last_leaving(ops);
+        let (mut at, mut end) = (list.start, list.end);
         let mut packet = packet;
-        let mut at = 0;
-        while at < ops.len() {
-            match &ops[at] {
-                Op::Output(_) | Op::Normal => {
-                    if Some(at) == last {
-                        self.leave(&ops[at], packet, context);
+        while at < end {
+            #[cfg(test)]
+            tests::count_step();
+            let departure = self.compiled.departures[at];
+            match &self.compiled.program.ops[at] {
+                op @ (Op::Output(_) | Op::Normal) => {
+                    if departure == Departure::Last {
+                        self.leave(op, packet, context);
                         return None;
                     }
                     if let Some(copy) = copy(&packet, context) {
-                        self.leave(&ops[at], copy, context);
+                        self.leave(op, copy, context);
                     }
                 }
                 Op::Clone(n) => {
-                    let body = body(ops, at);
-                    if Some(at) == last {
+                    let body = at + 1..(at + 1 + usize::from(*n)).min(end);
+                    if departure == Departure::Last {
                         // No later operation uses the packet.
-                        return self.run(body, packet, context);
+                        (at, end) = (body.start, body.end);
+                        continue;
                     }
+                    at = body.end;
                     // The copy has left, unless a meter or the end of its operations stopped it.
-                    if last_leaving(body).is_some()
+                    if departure == Departure::Copy
                         && let Some(copy) = copy(&packet, context)
-                        && let Some(copy) = self.run(body, copy, context)
+                        && let Some(copy) = self.run_list(body, copy, context)
                     {
                         context.worker.drop(copy, context.port, self.compiled.dropped);
                     }
-                    at += usize::from(*n);
+                    continue;
                 }
                 Op::Meter(id) => {
                     let verdict =
@@ -100,35 +115,6 @@ fn copy<R>(packet: &Packet, context: &mut Context<'_, '_, R>) -> Option<Packet> 
     context.worker.counters.port(port).copies.add(1);
     let copied = output::copy(packet, context.worker);
     copied.map_err(|reason| context.worker.counters.port(port).drop_n(reason, 1)).ok()
-}
-
-/// Returns the operations that follow the `Clone` operation at index `at` and that are applied to the copy of the
-/// packet.
-fn body(ops: &[Op], at: usize) -> &[Op] {
-    match ops.get(at) {
-        Some(Op::Clone(n)) => &ops[at + 1..(at + 1 + usize::from(*n)).min(ops.len())],
-        _ => &[],
-    }
-}
-
-/// Returns the index of the last operation that outputs the packet or a copy of the packet. Returns `None` if there is
-/// no such operation.
-fn last_leaving(ops: &[Op]) -> Option<usize> {
-    let (mut at, mut last) = (0, None);
-    while at < ops.len() {
-        match &ops[at] {
-            Op::Output(_) | Op::Normal => last = Some(at),
-            Op::Clone(n) => {
-                if last_leaving(body(ops, at)).is_some() {
-                    last = Some(at);
-                }
-                at += usize::from(*n);
-            }
-            _ => {}
-        }
-        at += 1;
-    }
-    last
 }
 
 /// Raises the drop precedence in the DSCP field of an IP packet by `raise` steps (RFC 2597).

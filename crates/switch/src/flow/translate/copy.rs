@@ -1,15 +1,15 @@
 //! Translation of actions on a copy of the packet (`clone` actions and buckets of groups).
 
-use super::{Run, work_of, work_to_copy};
+use super::{Failed, Run, work_of, work_to_copy};
 use crate::flow::Flow;
-use crate::flow::program::Op;
+use crate::flow::program::{MAX_CLONES, Op};
 
 impl Run<'_> {
-    /// Executes `does` on a copy of the packet, and then restores the packet. Does nothing if the stack space is
-    /// used up.
+    /// Executes `does` on a copy of the packet, and then restores the packet. Ends the translation if copies are nested
+    /// too deep, also across look-ups: each worker processes the clones of the program recursively.
     pub(super) fn on_copy(&mut self, does: impl FnOnce(&mut Self)) {
         let copied = work_to_copy(&self.action_set).saturating_add(work_of(self.stack.len()));
-        if !self.has_stack() || !self.works_for(copied) {
+        if !self.may_copy() || !self.has_stack() || !self.works_for(copied) {
             return;
         }
         let uncommitted = (self.dirty, self.rendered.clone(), self.cost, self.out.program.ops.len());
@@ -31,7 +31,9 @@ impl Run<'_> {
             let _ = self.frame_now();
         }
         let rendered = self.rendered.clone();
+        self.copies += 1;
         does(self);
+        self.copies -= 1;
         // Changes to the copy's frame do not apply to this one.
         self.rendered = rendered;
         // The copy waits for its controller. The packet does not.
@@ -47,6 +49,8 @@ impl Run<'_> {
             (self.exits, self.ends),
             (self.queue, self.queued),
         ) = before;
+        // The steps of the copy are examined, and are moved by the insertion of the clone.
+        self.works_for(work_of(self.out.program.ops.len() - from));
         let ops = &mut self.out.program.ops;
         if !ops[from..].iter().any(|op| matches!(op, Op::Output(_) | Op::Normal | Op::Meter(_))) {
             let steps;
@@ -59,7 +63,20 @@ impl Run<'_> {
         if ops[from..].iter().any(changes)
             && let Ok(n) = u16::try_from(ops.len() - from)
         {
+            // `push` has left space for the clone of each copy in progress.
             ops.insert(from, Op::Clone(n));
+            self.cost += 1;
         }
+    }
+
+    /// Returns whether the packet may be copied once more inside the copies in progress. Otherwise, ends the
+    /// translation.
+    fn may_copy(&mut self) -> bool {
+        if !self.stopped && self.copies >= MAX_CLONES {
+            self.note("too many clones and buckets of groups inside each other, also across resubmits");
+            self.out.failed = Some(Failed::Depth);
+            self.stopped = true;
+        }
+        !self.stopped
     }
 }
