@@ -113,6 +113,8 @@ pub struct SlowPathView {
     /// Number of megaflows whose cached actions differed from the tables' result although no rule had
     /// changed. A value other than 0 indicates a defect.
     pub wrong: AtomicU64,
+    /// Number of learn actions that were skipped because of their work (see `teaching.rs`).
+    pub skipped_learns: AtomicU64,
     /// Approximate memory of the slow path's megaflow records, in bytes.
     pub memory: AtomicU64,
 }

@@ -322,6 +322,9 @@ pub struct SlowPathState {
     /// Number of megaflows whose actions differed from the actions in the flow tables although no flow entry had
     /// changed. A value other than 0 indicates a defect.
     pub wrong: u64,
+    /// Number of `learn` actions that were skipped because they would have visited too many flow entries.
+    #[serde(default)]
+    pub skipped_learns: u64,
 }
 
 /// Memory that one part of the daemon uses.

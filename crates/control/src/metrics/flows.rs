@@ -23,7 +23,7 @@ const CACHE_VALUES: [(&str, &str, &str, CacheField); 5] = [
 
 type SlowPathField = fn(&SlowPathState) -> u64;
 
-const SLOW_PATH_VALUES: [(&str, &str, &str, SlowPathField); 7] = [
+const SLOW_PATH_VALUES: [(&str, &str, &str, SlowPathField); 8] = [
     ("trivium_slow_path_flows", "gauge", "Flows that workers have.", |slow_path| slow_path.flows),
     ("trivium_slow_path_flows_limit", "gauge", "Flows that are given out at most now.", |slow_path| {
         slow_path.limit
@@ -57,6 +57,12 @@ const SLOW_PATH_VALUES: [(&str, &str, &str, SlowPathField); 7] = [
         "counter",
         "Cached flows that said something else than unchanged tables.",
         |slow_path| slow_path.wrong,
+    ),
+    (
+        "trivium_slow_path_skipped_learns_total",
+        "counter",
+        "Learn actions that were skipped, since they would have visited too many rules.",
+        |slow_path| slow_path.skipped_learns,
     ),
 ];
 

@@ -321,6 +321,7 @@ impl Shown {
             round_us: slow_path.round_us.load(Ordering::Relaxed),
             narrowed: slow_path.narrowed.load(Ordering::Relaxed),
             wrong: slow_path.wrong.load(Ordering::Relaxed),
+            skipped_learns: slow_path.skipped_learns.load(Ordering::Relaxed),
         });
         caches.workers = workers;
         caches

@@ -7,6 +7,7 @@ use std::sync::{Arc, MutexGuard};
 use switch::flow::{DecidedPacket, PacketOut, Pipeline, Translated, TranslationInput};
 
 use super::SlowPath;
+use super::teaching::Source;
 use crate::clock::monotonic;
 use crate::flows::{CacheCommand, Compiled, FlowBridge};
 use crate::packet_outs::{Outgoing, Queued};
@@ -83,7 +84,8 @@ impl SlowPath {
         let ports = pipeline.ports();
         let from = ports.get(&packet.in_port).or_else(|| ports.values().next()).map(|port| port.id);
         let meters = self.meters_of(bridge, &translated.program.ops, &mut pipeline);
-        self.effects(&mut pipeline, &translated, &packet.frame, now);
+        let source = (bridge.tables.number(), Source::PacketOut);
+        self.effects(&mut pipeline, source, &translated, &packet.frame, now);
         bridge.tables.unlock_for_packets(pipeline);
         let compiled = Compiled::new(translated.program, translated.dropped, meters);
         let Some(from) = from else { return };

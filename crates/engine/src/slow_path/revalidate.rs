@@ -13,6 +13,7 @@ use switch::flow::{Field, Flow, Translated, TranslationInput};
 
 use super::requests::{Asking, Barrier};
 use super::sweep::ROUND_NS;
+use super::teaching::Source;
 use super::{IDLE_FULL_NS, IDLE_NS, PACKETS_NS, SAMPLE, SLICE, SlowPath};
 use crate::clock::monotonic;
 use crate::flows::{CacheCommand, FlowTables, MeterLive};
@@ -253,7 +254,9 @@ impl SlowPath {
         // Learn actions may take as long as a translation.
         let taught = fresh && !record.actions.learns.is_empty();
         if taught {
-            self.teaching.teach(&mut pipeline, &record.actions.learns, now);
+            let source = (bridge.tables.number(), Source::Port(port));
+            let skipped = self.teaching.teach(&mut pipeline, source, &record.actions.learns, now);
+            self.view.skipped_learns.fetch_add(skipped, Ordering::Relaxed);
         }
         if !is_current || is_outdone || now.saturating_sub(used) > idle {
             drop(pipeline);

@@ -11,6 +11,7 @@ use switch::flow::{
 
 use super::budget::every_bit;
 use super::record::{Bits, Record};
+use super::teaching::Source;
 use super::{PACKETS_NS, ROUND_PACKETS_NS, SlowPath, TURN, TURN_NS, hook_state};
 use crate::clock::monotonic;
 use crate::flows::{CacheCommand, CachedActions, FlowBridge, MeterLive, Upcall, credit};
@@ -122,7 +123,8 @@ impl SlowPath {
         let version = pipeline.version();
         let meters = self.meters_of(&bridge, &actions.program.ops, &mut pipeline);
         // Learn actions take effect before the packet is released.
-        self.effects(&mut pipeline, &actions, &frame, now);
+        let source = (bridge.tables.number(), Source::Port(port));
+        self.effects(&mut pipeline, source, &actions, &frame, now);
         bridge.tables.unlock_for_packets(pipeline);
         self.frame = frame;
         // No megaflow is kept for a port that has left the bridge meanwhile, or for a bridge that has been
@@ -186,11 +188,19 @@ impl SlowPath {
     }
 
     /// Performs the side effects of a translated packet: counts the packet for its rules, executes
-    /// the learn actions, and sends the packet to controllers.
-    pub(super) fn effects(&mut self, pipeline: &mut Pipeline, actions: &Translated, frame: &[u8], now: u64) {
+    /// the learn actions, and sends the packet to controllers. `source` is the bridge and the origin of the packet.
+    pub(super) fn effects(
+        &mut self,
+        pipeline: &mut Pipeline,
+        source: (u16, Source),
+        actions: &Translated,
+        frame: &[u8],
+        now: u64,
+    ) {
         credit(pipeline, (&actions.rules, &actions.missed, &actions.groups), 1, frame.len() as u64, now);
         if !actions.learns.is_empty() {
-            self.teaching.teach(pipeline, &actions.learns, now);
+            let skipped = self.teaching.teach(pipeline, source, &actions.learns, now);
+            self.view.skipped_learns.fetch_add(skipped, Ordering::Relaxed);
         }
         for (rule, idle, hard) in &actions.fin {
             pipeline.shorten(*rule, *idle, *hard);

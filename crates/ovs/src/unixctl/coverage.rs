@@ -120,6 +120,7 @@ fn events(plane: &dyn Plane) -> Events {
         count("upcall", slow_path.upcalls);
         count("flow_revalidated", slow_path.revalidated);
         count("flow_wrong", slow_path.wrong);
+        count("learn_skipped", slow_path.skipped_learns);
     }
     events
 }
