@@ -102,6 +102,58 @@ fn nothing_passes_between_two_programs_of_a_port() {
     assert!(leak.arrived() > 0, "{said}");
 }
 
+/// A daemon that starts detaches the hook of a killed daemon if it cannot take the hook over.
+#[test]
+fn nothing_passes_when_a_start_replaces_the_hook_of_a_killed_daemon() {
+    require!("ip", "ethtool");
+    let mut rig = Rig::with_queues(2, 2);
+    let with = |settings: &str| {
+        let port = format!("[port.h1]\nkind = \"af_xdp\"\ndevice = \"h1\"\nfilter = \"edge\"\n{settings}\n");
+        let rule = "[[filter.edge.rule]]\nname = \"flood\"\naction = \"drop\"\nprotocol = \"udp\"\n";
+        format!("{}{port}{rule}", rig.configuration_with("", &[0, 10]))
+    };
+    let (pinned, unpinned) = (with("persist = true"), with("persist = false"));
+    rig.start(&pinned);
+    let leak = Leak::start(&rig, &rig.hosts[0]);
+    packets_until(&rig, "flood", 50);
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    // The program is for another number of queues than the device has.
+    rig.hosts[0].run(["ethtool", "-L", "eth0", "tx", "1"]).unwrap();
+    rig.lab.hub().run(["ethtool", "-L", "h1", "rx", "1"]).unwrap();
+    leak.arrived();
+    rig.start(&pinned);
+    assert_eq!(leak.arrived(), 0, "a hook with another number of queues");
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    // The hook is pinned, and the next one is not.
+    rig.start(&unpinned);
+    assert_eq!(leak.arrived(), 0, "a hook without a pin");
+    // No guard stays: the kernel receives what the filter does not drop.
+    let said = applied(&rig, &unpinned.replace("\"drop\"", "\"count\""));
+    assert!(leak.arrived() > 0, "{said}");
+}
+
+/// Another program detaches the hook of a port. From the moment when the daemon notices that, a guard drops.
+#[test]
+fn nothing_passes_while_a_detached_hook_is_put_back() {
+    require!("ip", "ethtool", "bpftool");
+    let mut rig = Rig::new(2);
+    let port = "[port.h1]\nkind = \"af_xdp\"\ndevice = \"h1\"\nfilter = \"edge\"\n";
+    let rule = "[[filter.edge.rule]]\nname = \"flood\"\naction = \"drop\"\nprotocol = \"udp\"\n";
+    rig.start(&format!("{}{port}{rule}", rig.configuration_with("", &[0, 10])));
+    let leak = Leak::start(&rig, &rig.hosts[0]);
+    let before = packets_until(&rig, "flood", 50);
+    let hooks: serde_json::Value =
+        serde_json::from_str(&rig.ok(&["xdp", "status", "h1", "--seconds", "0", "--json"])).unwrap();
+    let link = hooks[0]["link"].as_u64().unwrap().to_string();
+    rig.lab.hub().run(["bpftool", "link", "detach", "id", &link]).unwrap();
+    rig.daemon().wait_for_line("it is put back", PATIENCE).unwrap();
+    // What arrived before.
+    leak.arrived();
+    assert_eq!(leak.arrived(), 0, "{}", rig.daemon().output());
+    packets_until(&rig, "flood", before + 500);
+    assert_eq!(leak.arrived(), 0);
+}
+
 #[test]
 fn a_flood_is_dropped_while_ping_passes_and_rules_change_under_it() {
     require!("ip", "ping", "ethtool");

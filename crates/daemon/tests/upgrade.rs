@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use rig::leak::Leak;
 use rig::{PATIENCE, Rig, TOKEN, TRIVIUM};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::{Child, Stdio};
@@ -263,6 +264,17 @@ fn what_fails_behind_an_upgrade_ends_nothing_and_opens_no_filter() {
         flood(rig)
     };
     let counted = more_than(&rig, 0);
+    // The kernel receives datagrams to the port's device only without the port's hook.
+    let leak = Leak::start(&rig, &rig.hosts[0]);
+    // The first configuration fails after the hooks have their filters.
+    std::fs::write(&fault, "filters refuse\n").unwrap();
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    rig.until_reachable(1, 2);
+    assert_eq!(errors_of(&rig, "config").len(), 1);
+    let counted = more_than(&rig, counted);
+    assert_eq!(leak.arrived(), 0, "all ports keep their hooks");
+    std::fs::remove_file(&fault).unwrap();
+    rig.ok(&["apply", rig.write("trivium.toml", &text).to_str().unwrap()]);
     // The port is opened again, and the first configuration fails, which would set its filter.
     std::fs::write(&fault, "port:h1 refuse\napply refuse\n").unwrap();
     rig.ok(&["upgrade", "--binary", TRIVIUM]);
@@ -273,11 +285,19 @@ fn what_fails_behind_an_upgrade_ends_nothing_and_opens_no_filter() {
         assert_eq!(flow.received(), 0, "{when}");
     };
     stands(&flow, "though the configuration was refused");
+    assert_eq!(leak.arrived(), 0, "{}", rig.daemon().output());
     std::fs::remove_file(&fault).unwrap();
     let file = rig.write("trivium.toml", &text);
     rig.ok(&["apply", file.to_str().unwrap()]);
     assert_eq!(errors_of(&rig, "config"), Vec::<String>::new());
     let counted = more_than(&rig, counted);
+    // A successor ends after the predecessor released a port for it, before and after the successor opened the port.
+    for step in ["parts", "rebuilt"] {
+        std::fs::write(&fault, format!("port:h1 refuse\n{step} kill\n")).unwrap();
+        assert!(!rig.trivium(&["upgrade", "--binary", TRIVIUM]).status.success());
+        rig.until_reachable(1, 2);
+        assert_eq!(leak.arrived(), 0, "{step}");
+    }
     // A successor ends after it received everything. The predecessor opens its sockets again.
     std::fs::write(&fault, "committed kill\n").unwrap();
     assert!(!rig.trivium(&["upgrade", "--binary", TRIVIUM]).status.success());
@@ -285,6 +305,20 @@ fn what_fails_behind_an_upgrade_ends_nothing_and_opens_no_filter() {
     rig.until_reachable(1, 2);
     more_than(&rig, counted);
     stands(&flow, "after all sockets were opened anew");
+    assert_eq!(leak.arrived(), 0);
+    drop(leak);
+    // A device is deleted after the successor took over its port and before the successor applies its configuration.
+    std::fs::write(&fault, "apply hang\n").unwrap();
+    let upgrade = Viewer::start(&rig, &["upgrade", "--binary", TRIVIUM]);
+    let reached = fault.with_extension("apply");
+    testbed::wait_until("the successor to hang", PATIENCE, || reached.exists()).unwrap();
+    rig.lab.hub().run(["ip", "link", "del", "h2"]).unwrap();
+    std::fs::remove_file(&fault).unwrap();
+    rig.port_until("h2", "without its device", |port| port["trouble"].is_string());
+    drop(upgrade);
+    assert_eq!(errors_of(&rig, "config"), Vec::<String>::new());
+    let counted = flood(&rig);
+    more_than(&rig, counted);
 }
 
 #[test]

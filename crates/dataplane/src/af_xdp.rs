@@ -13,7 +13,6 @@ use port::af_xdp::{AfXdpCause, AfXdpConfig, AfXdpError, AfXdpQueue, BusyPoll, Ze
 use port::link::{self, LinkChange, LinkInfo};
 use port::veth::EndAddresses;
 use port::{FramePool, Queue, netdev};
-use xdp::user::UserProgram;
 use xdp::{
     AttachMode, Attached, Loaded, LocalAddresses, Owner, PinPath, Placeholders, PortProgram, ProgramConfig,
 };
@@ -21,6 +20,7 @@ use xdp::{
 use super::custom_program;
 use super::device::{self, Device, failed, object, unready};
 use super::foreign::{self, Former};
+use super::guards::guard_device;
 use super::opened::{Diagnostics, Footprint, Opened};
 use super::parallel;
 use super::pins::{self, Claim, Reserved};
@@ -98,8 +98,10 @@ impl Start {
 /// Returns the error of the first port whose program the kernel refuses.
 pub fn complete<'p>(hooks: impl Iterator<Item = (&'p PortName, &'p mut Attached)>) -> Result<(), PlaneError> {
     let left = hooks.filter(|(_, hook)| hook.is_placeholder()).collect();
-    let completed =
-        parallel::each(true, left, |(name, hook)| hook.complete().map_err(|error| failed(name, &error)));
+    let completed = parallel::each(true, left, |(name, hook): (&PortName, &mut Attached)| {
+        let completed = hook.complete().map_err(|error| failed(name, &error));
+        unless_detached(name, hook, completed)
+    });
     completed.into_iter().collect()
 }
 
@@ -273,6 +275,10 @@ fn device_queues(info: &LinkInfo) -> u16 {
 
 /// Attaches a hook to the device, or takes over a suitable pinned hook that an earlier daemon process left there. The
 /// returned flag is true if a hook was taken over. `queues` is the number of queues of the device.
+///
+/// A former hook that cannot be taken over is detached only after the program of its successor is loaded. If the port
+/// has a filter, a guard drops what the device passes to the kernel until the next program is attached. That program
+/// drops all frames until the filter is installed.
 fn hook(
     request: &Request<'_>,
     info: &LinkInfo,
@@ -282,40 +288,33 @@ fn hook(
     let name = request.name;
     let config = program(request.policy, request.bridged, u32::from(queues));
     let pin = PinPath::new(&device::pin_name(name, info.ifindex)).map_err(|error| failed(name, &error))?;
-    let (user, was_there) = match adopt(&pin, request, info, &config, notes) {
-        Left::Fits(adopted) if request.policy.persist => return Ok((*adopted, true)),
-        Left::Fits(adopted) => {
-            let (user, detached) = adopted.detach_from_user();
-            detached.map_err(|error| failed(name, &error))?;
-            (user, true)
-        }
-        Left::Program(user) => (user, false),
+    let (former, was_there) = match adopt(&pin, request, info, &config, notes) {
+        Some((adopted, true)) if request.policy.persist => return Ok((adopted, true)),
+        Some((former, fits)) => (Some(former), fits),
+        None => (None, false),
     };
     let first = if request.is_filtered { locked(&config) } else { config };
     // A custom program continues with the port's own program.
-    let start = request.start.filter(|_| user.is_none());
+    let start = request.start.filter(|_| former.as_ref().is_none_or(|former| former.user().is_none()));
+    let loaded = start.map_or_else(|| PortProgram::load(&first), |start| start.load(&first));
+    // If the kernel refuses the program, the former hook stays attached.
+    let loaded = loaded.map_err(|error| failed(name, &error))?;
+    let _guard =
+        former.as_ref().filter(|_| request.is_filtered).and_then(|_| guard_device(name, info.ifindex));
+    let (user, detached) = former.map_or((None, Ok(())), Attached::detach_from_user);
+    detached.map_err(|error| failed(name, &error))?;
     let pin = request.policy.persist.then_some(pin);
-    let mut attached = attach(request, info, &first, start, pin)?;
+    let mut attached = attach(request, info, loaded, pin)?;
     if let Some(user) = user {
         notes.0.push(custom_program::give(name, Some(&mut attached), user));
     }
     Ok((attached, was_there))
 }
 
-/// Result of the search for a hook that an earlier daemon process left on a device.
-enum Left {
-    /// A pinned hook that suits the requested port and can be taken over.
-    Fits(Box<Attached>),
-    /// No usable hook of an earlier daemon process is left on the device. `Some` holds the custom program (a user's XDP
-    /// program) that ran in front of the former hook's own program.
-    Program(Option<UserProgram>),
-}
-
 fn attach(
     request: &Request<'_>,
     info: &LinkInfo,
-    config: &ProgramConfig,
-    start: Option<&Start>,
+    loaded: Loaded,
     pin: Option<PinPath>,
 ) -> Result<Attached, PlaneError> {
     let mode = match request.options.mode {
@@ -323,28 +322,24 @@ fn attach(
         XdpMode::Native => AttachMode::Native,
         XdpMode::Generic => AttachMode::Generic,
     };
-    start
-        .map_or_else(|| PortProgram::load(config), |start| start.load(config))
-        .and_then(|loaded| loaded.attach(info.ifindex, mode, pin))
-        .map_err(|error| failed(request.name, &error))
+    loaded.attach(info.ifindex, mode, pin).map_err(|error| failed(request.name, &error))
 }
 
-/// Takes over the hook that an earlier daemon process left on the device, and replaces its program if necessary. A hook
-/// that does not suit the port is detached.
+/// Returns the pinned hook that an earlier daemon process left on the device, and whether the hook suits the port. The
+/// program of a suitable hook is replaced. Returns `None` if there is no such hook.
 fn adopt(
     pin: &PinPath,
     request: &Request<'_>,
     info: &LinkInfo,
     config: &ProgramConfig,
     notes: &mut Diagnostics,
-) -> Left {
+) -> Option<(Attached, bool)> {
     let name = request.name;
     let mut attached = match xdp::adopt(pin) {
-        Ok(Some(attached)) => attached,
-        Ok(None) => return Left::Program(None),
+        Ok(attached) => attached?,
         Err(error) => {
             notes.say(name, Finding::Advice, format!("what a predecessor left is not adopted: {error}"), "");
-            return Left::Program(None);
+            return None;
         }
     };
     let fits = attached.ifindex() == info.ifindex;
@@ -357,9 +352,8 @@ fn adopt(
         let user = attached.user().map(|user| format!(", with the user's program {} in front", user.name()));
         let adopted = format!("the hook that a predecessor left was adopted{}", user.unwrap_or_default());
         notes.say(name, Finding::Ok, adopted, "");
-        return Left::Fits(Box::new(attached));
     }
-    Left::Program(attached.detach_from_user().0)
+    Some((attached, swapped))
 }
 
 /// Returns the configuration of a hook's program. The program of a port without a function passes all packets to the
@@ -424,6 +418,25 @@ pub fn steer(hook: &Attached, sockets: &[(QueueId, OwnedFd)], has_function: bool
             hook.clear_socket(queue)?;
         }
     }
+    Ok(())
+}
+
+/// Returns the result `changed` of a change of a port's hook. Returns success if the change failed because the hook is
+/// detached: its device was deleted, or another program has detached it. The next poll of the devices then opens the
+/// port again with all stages of its hook, so such a port does not make the changes of other ports fail.
+///
+/// # Errors
+/// Returns the error in `changed` if the hook is attached.
+pub fn unless_detached(
+    name: &PortName,
+    hook: &Attached,
+    changed: Result<(), PlaneError>,
+) -> Result<(), PlaneError> {
+    let Err(error) = changed else { return Ok(()) };
+    if hook.is_alive().unwrap_or(true) {
+        return Err(error);
+    }
+    tracing::warn!(port = %name, %error, "its hook is detached, and is changed when the port is opened again");
     Ok(())
 }
 

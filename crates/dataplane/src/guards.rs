@@ -11,24 +11,34 @@ use super::ports::Running;
 /// Attaches a guard to the device of a port whose hook has a filter. Returns `None` if no guard is needed, or if the
 /// kernel supports none.
 pub fn guard(name: &PortName, running: &Running) -> Option<IngressGuard> {
-    running.hook.as_ref().and_then(|_| attach(name, &running.wanted))
+    running.hook.as_ref().and_then(|_| guard_port(name, &running.wanted))
 }
 
 /// Attaches guards to the devices of the named ports that have a filter in their hooks. The ports have descriptors in a
 /// hand-over.
 pub fn guards<'a>(names: impl IntoIterator<Item = &'a String>, config: &Config) -> Vec<IngressGuard> {
     let names = names.into_iter().filter_map(|name| name.parse::<PortName>().ok());
-    names.filter_map(|name| attach(&name, &PortSpec::of(config, &name)?)).collect()
+    names.filter_map(|name| guard_port(&name, &PortSpec::of(config, &name)?)).collect()
 }
 
-fn attach(name: &PortName, wanted: &PortSpec) -> Option<IngressGuard> {
+/// Attaches a guard to the device of a port, if the configuration assigns a filter to the port's hook. Returns `None` if
+/// no guard is needed, or if the kernel supports none.
+pub fn guard_port(name: &PortName, wanted: &PortSpec) -> Option<IngressGuard> {
     wanted.filter().filter(|_| wanted.port.kind.xdp().is_some())?;
     let (device, namespace) = wanted.port.kind.device()?;
     let attached = inside(&object(name), namespace, || {
         let found = link::find(device.as_str()).map_err(|error| failed(name, &error))?;
-        IngressGuard::attach(found.ifindex).map_err(|error| failed(name, &error))
+        Ok(guard_device(name, found.ifindex))
     });
-    attached
-        .inspect_err(|error| tracing::warn!(port = %name, %error, "its device has no filter until its next program is attached"))
-        .ok()
+    attached.inspect_err(|error| warn(name, error)).ok().flatten()
+}
+
+/// Attaches a guard to the device with this index in the network namespace of the calling thread. Logs a warning and
+/// returns `None` if the kernel refuses the guard.
+pub fn guard_device(name: &PortName, ifindex: u32) -> Option<IngressGuard> {
+    IngressGuard::attach(ifindex).inspect_err(|error| warn(name, error)).ok()
+}
+
+fn warn(name: &PortName, error: &dyn std::error::Error) {
+    tracing::warn!(port = %name, %error, "its device has no filter until its next program is attached");
 }

@@ -14,8 +14,8 @@ use model::{PortKind, PortName};
 use packet::{PortId, QueueId, WorkerId};
 use port::veth::EndAddresses;
 use port::{Queue, QueueCounters, QueueStatus};
-use xdp::Attached;
 use xdp::user::UserProgram;
+use xdp::{Attached, IngressGuard};
 
 use super::device::{Device, object};
 use super::opened::{Footprint, Opened};
@@ -73,6 +73,8 @@ pub struct Running {
     pub adopted: bool,
     /// Whether the hook drops all frames, because the port's filter is not installed in it yet.
     pub is_locked: bool,
+    /// Guard of the device while the port has no hook with its filter and waits to be opened again.
+    pub guard: Option<IngressGuard>,
     /// Number of times that the daemon has attached the hook again because another program had detached it.
     pub hooks_lost: u64,
     /// Last attempt to set the device of an internal port to the lowest MTU of the bridge: the MTU
@@ -162,6 +164,7 @@ impl Running {
             reopened: None,
             adopted: opened.adopted,
             is_locked: opened.is_locked,
+            guard: None,
             hooks_lost: 0,
             followed_mtu: None,
         };
@@ -194,6 +197,7 @@ impl Running {
             reopened: None,
             adopted: false,
             is_locked: false,
+            guard: None,
             hooks_lost: 0,
             followed_mtu: None,
         }

@@ -31,6 +31,7 @@ use super::bridges::{self, Bridges};
 use super::change;
 use super::custom_program;
 use super::device::{Device, object, place};
+use super::fault;
 use super::filters::{BlocklistFiles, BuiltLists, Changed, Definition, Filters, Remaining, Tables};
 use super::flows::Flows;
 use super::foreign::Former;
@@ -73,6 +74,8 @@ pub struct RunningState {
     pub moves: Moves,
     /// Number of polls of the routers since the start of the daemon. The routers are polled once a second.
     pub seconds: u64,
+    /// Whether the ports come from a hand-over. This process then never leaves their hooks to a later start.
+    pub is_handed_over: bool,
 }
 
 /// Names of the ports that a configuration change removes, adds and modifies.
@@ -91,7 +94,7 @@ struct Gone {
     /// Custom program that ran in front of the hook's own program.
     user: Option<UserProgram>,
     /// Guard of the device until the configuration change has ended, if the hook had a filter.
-    _guard: Option<IngressGuard>,
+    guard: Option<IngressGuard>,
 }
 
 /// Changed filters, steering policies and routers of the new configuration, after the checks and
@@ -150,6 +153,7 @@ impl RunningState {
             kernel_routing: KernelRouting::default(),
             moves: Moves::default(),
             seconds: 0,
+            is_handed_over: false,
         }
     }
 
@@ -271,6 +275,7 @@ impl RunningState {
             notes.extend(hook.and_then(|hook| custom_program::stays(name, hook)));
         }
         self.filters.ensure(&mut self.ports)?;
+        fault::step("filters").map_err(injected)?;
         self.steering.ensure(&mut self.ports)?;
         self.filters.ensure_workers(&mut self.ports)?;
         notes.extend(
@@ -309,8 +314,8 @@ impl RunningState {
         }
     }
 
-    /// Undoes a configuration change that failed. Hooks that a starting daemon has taken over stay attached to their
-    /// devices, and continue to forward as they did before.
+    /// Undoes a configuration change that failed. Pinned hooks that a starting daemon has adopted stay attached to
+    /// their devices, and continue to forward as they did before. The ports of a hand-over keep their hooks.
     fn undo(&mut self, engine: &Engine, done: Done, starting: bool) {
         let Done { filters, steering, early, came, mut gone, changed } = done;
         if starting {
@@ -366,8 +371,13 @@ impl RunningState {
         self.forget_numbers();
     }
 
-    /// Stops using the hooks that a starting daemon has taken over, and leaves them attached to their devices.
+    /// Stops using the pinned hooks that a starting daemon has adopted, and leaves them attached to their devices for
+    /// the next start. Does nothing after a hand-over, because the daemon then continues with its ports although the
+    /// configuration failed.
     fn leave_adopted_hooks(&mut self) {
+        if self.is_handed_over {
+            return;
+        }
         let adopted = self.ports.values_mut().filter(|running| running.adopted);
         adopted.for_each(|running| drop(running.hook.take()));
     }
@@ -375,7 +385,7 @@ impl RunningState {
     /// Opens a port again that a failed configuration change had removed. If the port cannot be opened, it waits for
     /// its device.
     fn bring_back(&mut self, engine: &Engine, gone: Gone, busy_wait: Duration) {
-        let Gone { name, wanted, footprint, mut user, _guard } = gone;
+        let Gone { name, wanted, footprint, mut user, guard } = gone;
         let opened = open::open(&name, &wanted, &footprint, busy_wait, None, &mut engine.pool());
         let installed =
             opened.and_then(|opened| self.install(engine, &name, wanted.clone(), opened, user.take()));
@@ -383,7 +393,7 @@ impl RunningState {
         tracing::error!(port = %name, %error, "could not be brought back after a change that failed; it is tried again");
         if let Some(number) = self.names.ports.find(name.as_str()) {
             let running = Running::waiting(PortId(number), wanted, error.cause);
-            self.ports.insert(name, Running { footprint, user, ..running });
+            self.ports.insert(name, Running { footprint, user, guard, ..running });
         }
     }
 
@@ -607,10 +617,10 @@ impl RunningState {
         }
         self.publish(engine);
         gone.extend(out.into_iter().map(|(name, mut running)| {
-            let _guard = guard(&name, &running);
+            let guard = running.guard.take().or_else(|| guard(&name, &running));
             running.close(engine);
             let Running { wanted, footprint, user, .. } = running;
-            Gone { name, wanted, footprint, user, _guard }
+            Gone { name, wanted, footprint, user, guard }
         }));
     }
 
@@ -632,6 +642,11 @@ impl RunningState {
 fn wanted_of(name: &PortName, config: &Config) -> Result<PortSpec, PlaneError> {
     let cause = "the configuration has no such port";
     PortSpec::of(config, name).ok_or_else(|| PlaneError::not_found(object(name), cause, "apply again"))
+}
+
+/// Converts the cause of an injected fault into the error of a configuration change.
+fn injected(cause: String) -> PlaneError {
+    PlaneError { kind: FailureKind::Failed, object: "config".to_owned(), cause, fix: String::new() }
 }
 
 fn open_one(

@@ -21,6 +21,7 @@ use xdp::filter::Moment;
 use xdp::steer::{self, FlowEntry, STEER_BUCKETS, SteerConfig, Steering, online_cpus};
 use xdp::{Attached, StageChange};
 
+use super::af_xdp;
 use super::open::{Opened, PortSpec};
 use super::ports::{Ports, Running};
 
@@ -154,7 +155,7 @@ impl SteeringPolicies {
         self.running.retain(|name, _| new.steering.contains_key(name));
     }
 
-    /// Installs in every port's hook the steering policy that the port names.
+    /// Installs in every port's hook the steering policy that the port names. Skips hooks that are detached.
     ///
     /// # Errors
     /// Returns an error for the first hook that refuses its policy.
@@ -162,7 +163,8 @@ impl SteeringPolicies {
         for (port, running) in ports {
             let wanted = named(running).cloned();
             if let Some(hook) = &mut running.hook {
-                self.put(port, wanted.as_ref(), hook)?;
+                let put = self.put(port, wanted.as_ref(), hook);
+                af_xdp::unless_detached(port, hook, put)?;
             }
         }
         Ok(())

@@ -10,7 +10,6 @@ use engine::Engine;
 use openflow::Sockets;
 
 use super::data_plane::{DataPlane, handed_over};
-use super::guards::guards;
 use super::handover;
 use super::handover::HandoverError;
 use super::handover::bundle::HandoverBundle;
@@ -107,7 +106,7 @@ impl DataPlane {
         held.state.counting_secs = self.started.elapsed().as_secs();
         // The successor has the time limit of the state. After that, taking the state back takes about as long.
         self.handing_over.within(held.state.patience() * 2 + RESUME);
-        match successor.take(&mut held) {
+        match successor.take(&mut held, &running_state.config) {
             Ok(pid) => {
                 // The sockets of this process are duplicates, so closing them does not affect the successor.
                 sockets.leave();
@@ -144,12 +143,12 @@ impl DataPlane {
     ) -> Result<Engine, HandoverError> {
         routers.unplugged();
         let config = running_state.config.clone();
-        let unusable = std::mem::take(&mut held.unusable);
-        let _guards = guards(unusable.keys(), &config);
+        let (unusable, _released) = (std::mem::take(&mut held.unusable), std::mem::take(&mut held.guards));
+        let mut parts = Parts::new(held, &config, &self.memory)?;
+        let _guards = parts.guard_lost(&config);
         drop(unusable);
         // The kernel state of the filters has not changed, so the workers apply the filters from the start.
         let filters = std::mem::take(&mut running_state.filters);
-        let parts = Parts::new(held, &config, &self.memory)?;
         let rebuilt = parts.rebuild(&config, &self.workers, &self.memory, routers, filters, true)?;
         let (engine, mut rebuilt) = rebuilt.run()?;
         let steering = std::mem::take(&mut running_state.steering);

@@ -151,9 +151,12 @@ fn lacks_hook(running: &Running) -> bool {
     running.hook.as_ref().is_some_and(|hook| hook.is_alive().is_ok_and(|alive| !alive))
 }
 
-/// Opens a port again, because another program has detached the port's hook from the device.
+/// Opens a port again, because another program has detached the port's hook from the device. If the port has a filter,
+/// a guard drops meanwhile what the device passes to the kernel.
 fn put_back(running_state: &mut RunningState, engine: &Engine, name: &PortName) -> bool {
     let Some(running) = running_state.ports.get_mut(name) else { return false };
+    // If the port cannot be opened now, the guard stays until it can.
+    running.guard = guard(name, running);
     running.hooks_lost += 1;
     let (times, device) = (running.hooks_lost, running.device.as_ref().map(|device| device.name.clone()));
     let why = "its XDP program was taken off the device by another program";
@@ -273,7 +276,6 @@ fn reopen(running_state: &mut RunningState, engine: &Engine, name: &PortName) ->
     let Some(running) = running_state.ports.get_mut(name) else {
         return Err(PlaneError::not_found(super::device::object(name), "there is no such port", ""));
     };
-    let _guard = guard(name, running);
     running.close(engine);
     let (id, wanted, rss_table) = (running.id, running.wanted.clone(), running.rss_table.clone());
     let footprint = &running.footprint;

@@ -302,8 +302,9 @@ impl Filters {
         }
     }
 
-    /// Installs in every port's hook the filter that the port names. For ports without a hook, prepares the
-    /// filter for the workers. [`Filters::ensure_workers`] then publishes the filter to the workers.
+    /// Installs in every port's hook the filter that the port names. Skips hooks that are detached. For ports without
+    /// a hook, prepares the filter for the workers. [`Filters::ensure_workers`] then publishes the filter to the
+    /// workers.
     ///
     /// # Errors
     /// Returns an error for the first hook that refuses its filter, or an error for a filter that only a hook
@@ -315,16 +316,18 @@ impl Filters {
     }
 
     /// Installs in a port's hook the filter that the port names. A hook that drops all frames because its
-    /// filter is not installed then starts to pass frames.
+    /// filter is not installed then starts to pass frames. Does nothing if the hook is detached.
     fn ensure_hook(&mut self, port: &PortName, running: &mut Running) -> Result<(), PlaneError> {
         let wanted = named(running).cloned();
         let Some(hook) = &mut running.hook else { return Ok(()) };
-        self.put(port, wanted.as_ref(), hook)?;
-        if running.is_locked {
-            af_xdp::unlock(port, &running.wanted, hook, &running.sockets)?;
-            running.is_locked = false;
-        }
-        Ok(())
+        let put = self.put(port, wanted.as_ref(), hook).and_then(|()| {
+            if running.is_locked {
+                af_xdp::unlock(port, &running.wanted, hook, &running.sockets)?;
+                running.is_locked = false;
+            }
+            Ok(())
+        });
+        af_xdp::unless_detached(port, hook, put)
     }
 
     /// Sets the ingress stages of ports without a hook for the next snapshot. This must be the last step of a

@@ -4,11 +4,14 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
+use model::Config;
+use xdp::IngressGuard;
 use xdp::user::UserProgram;
 
 use super::descriptors::{Descriptors, PortDescriptors};
 use super::error::HandoverError;
 use super::state::{HandoverState, PortRecord, QueueKind};
+use crate::guards::guards;
 use crate::pins::Claim;
 
 /// Hand-over state together with its file descriptors.
@@ -28,6 +31,9 @@ pub struct HandoverBundle {
     /// File descriptors of ports that this process must open again after a failed hand-over. Until they are closed, the
     /// ports' hooks stay attached.
     pub unusable: BTreeMap<String, PortDescriptors>,
+    /// Guards of the ports that the successor opens again ([`HandoverBundle::release`]). If the successor ends, its
+    /// hooks may be detached, and this process opens the ports again.
+    pub guards: Vec<IngressGuard>,
 }
 
 impl HandoverBundle {
@@ -44,8 +50,10 @@ impl HandoverBundle {
     }
 
     /// Closes the descriptors of the named ports, which must then be opened again. The kernel releases the
-    /// ports' queues when the successor has closed its descriptors, too.
-    pub fn release(&mut self, ports: &[String]) {
+    /// ports' queues when the successor has closed its descriptors, too. Devices of ports that have a filter in their
+    /// hooks get guards before.
+    pub fn release(&mut self, ports: &[String], config: &Config) {
+        self.guards.extend(guards(ports, config));
         for name in ports {
             self.descriptors.ports.remove(name);
             // The process that opens the port again must find it unclaimed.

@@ -20,7 +20,7 @@ use port::tap::TapQueue;
 use port::{Depot, FrameMemory, FramePool, Place};
 use switch::FdbEntry;
 use xdp::user::UserProgram;
-use xdp::{Attached, HandOver, HookDescriptors, PinPath};
+use xdp::{Attached, HandOver, HookDescriptors, IngressGuard, PinPath};
 
 use super::HandoverError;
 use super::bundle::HandoverBundle;
@@ -34,6 +34,7 @@ use crate::bridges;
 use crate::device::{Device, inside, object};
 use crate::fault;
 use crate::filters::Filters;
+use crate::guards::{guard_port, guards};
 use crate::open::{self, Footprint, Opened, PortSpec};
 use crate::pins::Claim;
 use crate::ports::{self, Returned, Running};
@@ -50,6 +51,8 @@ pub struct Parts {
     /// Device queues that may still use the frames in quarantine (frames of closed zero-copy sockets), in the
     /// order of the quarantine.
     pub(super) places: Vec<Option<Place>>,
+    /// Links of the hooks of ports that must be opened again. The hooks stay attached until the links are closed.
+    lost_links: Vec<OwnedFd>,
     _users: Vec<UserProgram>,
     _claims: BTreeMap<String, Claim>,
 }
@@ -90,12 +93,13 @@ impl Parts {
         memory: &Arc<FrameMemory>,
     ) -> Result<Parts, HandoverError> {
         let HandoverBundle { mut state, mut descriptors, users, mut claims, .. } = held;
-        let mut parts = Vec::new();
+        let (mut parts, mut lost_links) = (Vec::new(), Vec::new());
         for (name, port) in std::mem::take(&mut state.ports) {
             let key = name.parse::<PortName>();
             let key = key.map_err(|_| HandoverError::Strange(format!("a port of the name {name:?}")))?;
             let own = descriptors.ports.remove(&name);
             let is_whole = port.queues.iter().all(|queue| queue.kind.has_descriptor());
+            let link = own.as_ref().and_then(|own| own.hook.as_ref()?.link.try_clone().ok());
             let wanted = PortSpec::of(config, &key);
             let opened = match (own, wanted) {
                 (Some(own), Some(wanted)) if is_whole => {
@@ -109,6 +113,7 @@ impl Parts {
             if opened.is_none() {
                 // Otherwise the port would find its own claim when it is opened again.
                 claims.remove(&name);
+                lost_links.extend(link);
             }
             parts.push(Part { name: key, record: port, opened });
         }
@@ -124,7 +129,7 @@ impl Parts {
         };
         let places = std::mem::take(&mut state.places).into_iter();
         let places = places.zip(descriptors.places).map(place).collect();
-        Ok(Parts { state, ports: parts, mirrors, places, _users: users, _claims: claims })
+        Ok(Parts { state, ports: parts, mirrors, places, lost_links, _users: users, _claims: claims })
     }
 
     /// Returns the names of the ports that must be opened again although descriptors were sent for
@@ -132,6 +137,14 @@ impl Parts {
     pub fn lost(&self) -> Vec<String> {
         let lost = |part: &&Part| part.opened.is_none() && has_descriptors(&part.record);
         self.ports.iter().filter(lost).map(|part| part.name.to_string()).collect()
+    }
+
+    /// Attaches guards to the devices of the ports that [`Parts::lost`] returns and that have a filter in their hooks.
+    /// Then closes the last descriptors of these hooks. The caller keeps the guards until the ports are open again.
+    pub fn guard_lost(&mut self, config: &Config) -> Vec<IngressGuard> {
+        let guards = guards(&self.lost(), config);
+        self.lost_links.clear();
+        guards
     }
 
     /// Opens the ports that could not be rebuilt from descriptors, and prepares everything that the workers
@@ -149,7 +162,8 @@ impl Parts {
         filters: Filters,
         released: bool,
     ) -> Result<Rebuilt, HandoverError> {
-        let Parts { state, ports, mirrors, places, _users, _claims } = self;
+        let Parts { state, ports, mirrors, places, lost_links, _users, _claims } = self;
+        drop(lost_links);
         let lists = || {
             let queues =
                 ports.iter().flat_map(|part| part.record.queues.iter().map(move |queue| (part, queue)));
@@ -179,8 +193,12 @@ impl Parts {
             depot.quarantine(frames.clone(), place, Duration::from_millis(*left_ms).min(HOLD));
         }
         let mut pool = depot.pool();
-        let mut running_state =
-            RunningState { config: config.clone(), filters, ..RunningState::with(routers) };
+        let mut running_state = RunningState {
+            config: config.clone(),
+            filters,
+            is_handed_over: true,
+            ..RunningState::with(routers)
+        };
         for (name, number) in &state.bridges {
             running_state.names.bridges.insert(*number, name);
         }
@@ -292,7 +310,7 @@ fn resume(
     if workers.is_empty() {
         workers.push(WorkerId(0));
     }
-    let footprint = footprint(&record);
+    let (footprint, had_hook) = (footprint(&record), record.hook.is_some());
     let opened = opened.map_or_else(
         || {
             // Traffic is stopped at this time, so the open does not wait for busy queues.
@@ -315,7 +333,8 @@ fn resume(
         }
         Err(error) => {
             tracing::warn!(port = %name, %error, "it waits for its device");
-            (Running { rss_table, footprint, ..Running::waiting(id, wanted, error.cause) }, Vec::new())
+            let guard = had_hook.then(|| guard_port(name, &wanted)).flatten();
+            (Running { rss_table, footprint, guard, ..Running::waiting(id, wanted, error.cause) }, Vec::new())
         }
     })
 }

@@ -19,7 +19,6 @@ use super::messages::{MemoryRecord, Offer, Order, Reply};
 use super::state::HandoverState;
 use super::{HandoverError, Link, VERSION};
 use crate::filters::Filters;
-use crate::guards::guards;
 use crate::routers::Routers;
 use crate::running_state::RunningState;
 use crate::{engine_config, fault, machine};
@@ -148,10 +147,10 @@ impl Prepared {
         let mut filters = std::mem::take(&mut self.filters);
         let inherited = filters.inherit(held.state.blocks(), held.state.counted());
         inherited.map_err(|error| HandoverError::Own(error.to_string()))?;
-        let parts = Parts::new(held, &self.merged.config, &self.memory)?;
+        let mut parts = Parts::new(held, &self.merged.config, &self.memory)?;
         let lost = parts.lost();
         // The lost ports are opened again.
-        let _guards = guards(&lost, &self.merged.config);
+        let _guards = parts.guard_lost(&self.merged.config);
         if self.commits && !lost.is_empty() {
             step("release")?;
             self.link.send(&Reply::Release(lost), &[])?;

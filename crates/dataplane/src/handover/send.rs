@@ -132,16 +132,16 @@ impl Successor {
     }
 
     /// Sends the hand-over state, and waits until the successor forwards traffic. Returns the successor's
-    /// process ID.
+    /// process ID. `config` is the running configuration.
     ///
     /// # Errors
     /// Returns an error if the successor does not take over. The successor has then ended, and this process
     /// must resume the data plane from `held`. If the successor may have accessed packets, the descriptors of
     /// the AF_XDP sockets are closed.
-    pub fn take(mut self, held: &mut HandoverBundle) -> Result<u32, HandoverError> {
+    pub fn take(mut self, held: &mut HandoverBundle, config: &Config) -> Result<u32, HandoverError> {
         self.link.until(Instant::now() + held.state.patience());
         self.link.send(&held.state, &held.descriptors.in_order())?;
-        if self.resumed(held)? {
+        if self.resumed(held, config)? {
             self.commit(held)?;
         }
         if !self.progress.taken() {
@@ -158,14 +158,14 @@ impl Successor {
 
     /// Waits until the successor has rebuilt the data plane. Returns false if the successor does not support
     /// the commit step. Such a successor already forwards traffic.
-    fn resumed(&mut self, held: &mut HandoverBundle) -> Result<bool, HandoverError> {
+    fn resumed(&mut self, held: &mut HandoverBundle, config: &Config) -> Result<bool, HandoverError> {
         loop {
             match self.link.receive::<Reply>("the successor to resume")?.0 {
                 Reply::Ready => return Ok(false),
                 Reply::Resumed => return Ok(true),
                 Reply::Refused(why) => return Err(HandoverError::Refused(why)),
                 Reply::Release(ports) => {
-                    held.release(&ports);
+                    held.release(&ports, config);
                     self.link.send(&Order::Released, &[])?;
                 }
                 Reply::Committed => return Err(out_of_turn()),
