@@ -226,9 +226,7 @@ impl Worker {
                 own.queue.kick(&mut context.pool);
             }
         }
-        // Packets that arrived by patch ports and wait for the slow path belong to no queue's burst.
-        let waits = context.flows.as_ref().is_some_and(|flows| flows.is_waited_for_beyond_queues());
-        if self.finishing.active && !waits {
+        if self.finishing.active {
             self.finishing.run(queues, links);
         }
         links.publish();
@@ -464,21 +462,28 @@ fn answers(
     worker: &mut WorkerContext,
 ) -> usize {
     worker.begin_burst();
-    let packets = openflow::answers(&mut Context {
-        forwarding,
-        port: PortId(0),
-        reader,
-        now,
-        egress,
-        worker,
-        recorder: &mut NoRecord,
-        begin: 0,
-    });
-    transmit::run(forwarding, egress, worker, &mut NoRecord);
-    if !worker.patched.is_empty() {
-        patch::through(forwarding, reader, None, burst, now, egress, worker, &mut NoRecord);
+    let mut budget = openflow::AnswerBudget::default();
+    loop {
+        let mut context = Context {
+            forwarding,
+            port: PortId(0),
+            reader,
+            now,
+            egress: &mut *egress,
+            worker: &mut *worker,
+            recorder: &mut NoRecord,
+            begin: 0,
+        };
+        let is_interrupted = openflow::answers(&mut context, &mut budget);
+        transmit::run(forwarding, egress, worker, &mut NoRecord);
+        if !worker.patched.is_empty() {
+            patch::through(forwarding, reader, None, burst, now, egress, worker, &mut NoRecord);
+        }
+        openflow::end_release(egress, worker);
+        if !is_interrupted {
+            return budget.packets;
+        }
     }
-    packets
 }
 
 /// Processes a burst in all stages, including the bursts that result from patch ports.

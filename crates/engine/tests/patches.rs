@@ -6,17 +6,18 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ::port::{Batch, Flags, Offload, Queue};
 use common::rules::barrier;
 use common::{Rig, frame};
 use engine::idle::Waker;
+use engine::ordering::CompletionSink;
 use engine::slow_path::Bridges;
 use engine::{EngineConfig, FlowBridge, FlowTables, Function, PortView, SlowPath};
 use packet::record::Step;
-use packet::{DropReason, MacAddr, PortId};
+use packet::{DropReason, MacAddr, PortId, QueueId, WorkerId};
 use switch::flow::{Action, Field, FlowMod, FlowPort, Instructions, Match, Mod, Pipeline, PortDesc, port};
 use switch::{Bridge, BridgeConfig, BridgePortConfig, VlanMode};
 
@@ -264,6 +265,109 @@ fn a_loop_through_the_slow_path_ends_as_well() {
     let (received, sent) = counts(&joined.rig, 2);
     assert_eq!(received + sent, 31, "each port that it goes through counts");
     assert_eq!(joined.rig.outputs(), []);
+    joined.rig.assert_accounted();
+}
+
+/// Receiver of progress reports that keeps the last reported number.
+struct Reported(Arc<AtomicU32>);
+
+impl CompletionSink for Reported {
+    fn number(&self, before: [u8; 8]) -> Option<u32> {
+        u32::try_from(u64::from_ne_bytes(before)).ok().filter(|number| *number != 0)
+    }
+
+    fn finish(&self, number: u32) {
+        self.0.store(number, Ordering::Release);
+    }
+}
+
+impl Joined {
+    /// Sets a receiver of progress reports for the queue of a port. Returns the last reported number.
+    fn report(&mut self, port: u16) -> Arc<AtomicU32> {
+        let reported = Arc::new(AtomicU32::new(0));
+        let sink = Box::new(Reported(Arc::clone(&reported)));
+        self.rig.engine.tell_progress(WorkerId(0), PortId(port), QueueId(0), Some(sink)).unwrap();
+        self.rig.worker.round_with_commands();
+        reported
+    }
+
+    /// Sends a frame with a number in front, as the driver hook sends the frames.
+    fn send_numbered(&mut self, port: u16, number: u32, bytes: &[u8]) {
+        let Rig { pool, far, .. } = &mut self.rig;
+        let mut packet = pool.alloc_copy(bytes).unwrap();
+        assert!(packet.prepend(8));
+        packet.head_mut(pool.memory())[..8].copy_from_slice(&u64::from(number).to_ne_bytes());
+        assert!(packet.trim_front(8));
+        let mut batch = Batch::new();
+        batch.push(packet);
+        assert_eq!(far[usize::from(port)].transmit(pool, &mut batch), 1);
+    }
+}
+
+/// Returns a frame of a flow of its own.
+fn of_flow(number: u32) -> Vec<u8> {
+    let mut own = frame(1, 2, number);
+    own[8..12].copy_from_slice(&number.to_be_bytes());
+    own
+}
+
+/// Checks that packets which miss again behind a patch port delay the progress reports of no other queue, and that
+/// their own queue's reports continue.
+#[test]
+fn a_stream_of_misses_behind_a_patch_port_does_not_stop_progress_reports() {
+    let mut joined = with_rules();
+    joined.add(0, 1, vec![out(2)]);
+    joined.add(1, 3, vec![out(4)]);
+    joined.add(1, 4, vec![]);
+    joined.slow_path.knobs().megaflows.store(false, Ordering::Relaxed);
+    joined.send_numbered(3, 1, &frame(7, 2, 0));
+    joined.settle();
+    let (own, other) = (joined.report(0), joined.report(3));
+    // Each round has a packet that waits behind the patch port when the round ends.
+    for number in 1..=200_u32 {
+        joined.send_numbered(0, number, &of_flow(number));
+        joined.send_numbered(3, number, &frame(7, 2, number));
+        joined.rig.round();
+        joined.slow_path.round();
+        if number > 4 {
+            assert_eq!(other.load(Ordering::Acquire), number, "the other queue's packets have left");
+            let left = u32::try_from(counts(&joined.rig, 3).1).unwrap();
+            assert_eq!(own.load(Ordering::Acquire), left, "{number}");
+            assert!(left + 3 >= number && left < number, "no packet waits");
+        }
+    }
+    joined.settle();
+    assert_eq!(own.load(Ordering::Acquire), 200);
+    assert_eq!(joined.rig.outputs().len(), 200);
+    joined.rig.assert_accounted();
+}
+
+/// Checks that packets of one flow that arrived in several bursts, and that wait in both bridges, are reported only
+/// when they have left behind the patch port.
+#[test]
+fn packets_that_wait_in_both_bridges_are_reported_when_they_leave() {
+    let mut joined = with_rules();
+    joined.add(0, 1, vec![out(2)]);
+    joined.add(1, 3, vec![out(4)]);
+    let own = joined.report(0);
+    for number in 1..=20 {
+        joined.send_numbered(0, number, &frame(1, 2, number));
+        joined.rig.round();
+    }
+    // The first bridge's decision releases all packets to the second bridge, where all wait again.
+    joined.slow_path.round();
+    joined.rig.round();
+    assert_eq!((counts(&joined.rig, 2).0, counts(&joined.rig, 3).1), (20, 0));
+    for number in 21..=30 {
+        joined.send_numbered(0, number, &frame(1, 2, number));
+        joined.rig.round();
+    }
+    assert_eq!(own.load(Ordering::Acquire), 0, "all wait behind the patch port");
+    joined.settle();
+    assert_eq!(own.load(Ordering::Acquire), 30);
+    let all: Vec<_> = (1..=30).map(|sequence| (PortId(3), frame(1, 2, sequence))).collect();
+    assert_eq!(joined.rig.outputs(), all, "in order");
+    assert_eq!(joined.tables[1].upcalls(), 1);
     joined.rig.assert_accounted();
 }
 

@@ -8,7 +8,7 @@ use packet::record::TagChange;
 use packet::{DropReason, PortId, WorkerId};
 use port::{FramePool, Packet};
 
-use super::flow_cache::Flows;
+use super::flow_cache::{Flows, Ticket};
 use super::outbox::Outbox;
 use super::punt::PuntRing;
 use crate::capture::{CaptureTap, Direction};
@@ -58,8 +58,9 @@ pub struct WorkerContext {
     /// Packets of the current burst that were sent to patch ports, each with the peer port on which the packet arrives
     /// next.
     pub(crate) patched: VecDeque<(PortId, Packet)>,
-    /// Whether the current burst arrived on a patch port.
-    pub(crate) is_patched: bool,
+    /// Ticket of the packets that the slow path has released and that the worker currently processes. If these packets
+    /// pass a patch port and miss again, the new misses count for the receive queue and the burst of this ticket.
+    pub(crate) released: Option<Ticket>,
     /// Memory for the output ports of one flood, which is reused for every flood.
     pub(crate) outputs: Box<ArrayVec<(PortId, TagChange), MAX_PORTS>>,
     /// Whether a capture copies dropped packets of all ports.
@@ -85,7 +86,7 @@ impl WorkerContext {
             clones_left: CLONE_BUDGET,
             segments_left: SEGMENT_BUDGET,
             patched: VecDeque::new(),
-            is_patched: false,
+            released: None,
             outputs: Box::default(),
             capture_drops: false,
         }

@@ -25,11 +25,11 @@ pub struct Flows {
     /// For each port, the number of packets that wait because an earlier packet of their flow is at the slow
     /// path.
     pub(super) waiting_by_port: Vec<usize>,
-    /// Number of packets that wait in this worker or at the slow path and have arrived through a patch port
-    /// ([`Ticket::Patch`]).
-    pub(super) beyond_queues: usize,
     /// For each port, the number of packets that were sent to the slow path and have not been returned.
     pub(super) asked: Vec<u16>,
+    /// Flow of which the slow path has returned the first packet, but of which later packets still wait because
+    /// [`super::openflow::answers`] was interrupted.
+    pub(super) following: Option<FlowKey>,
     pub(super) found: Box<[u32; BURST]>,
     pub(super) rounds: u32,
     /// Whether messages were sent to the slow path since its thread was last woken.
@@ -53,15 +53,11 @@ pub(super) struct Waiting {
 
 /// Receive queue and burst in which a waiting packet arrived. The reordering guard ([`crate::ordering`]) needs
 /// both.
-#[derive(Clone, Copy)]
-pub(super) enum Ticket {
-    Burst {
-        port: PortId,
-        queue: QueueId,
-        burst: u64,
-    },
-    /// The packet arrived through a patch port, and the burst from which the packet derives has already been processed.
-    Patch,
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    pub(super) port: PortId,
+    pub(super) queue: QueueId,
+    pub(super) burst: u64,
 }
 
 /// Size and statistics of one worker's flow cache.
@@ -87,8 +83,8 @@ impl Flows {
             pending: HashMap::new(),
             waiting: 0,
             waiting_by_port: Vec::new(),
-            beyond_queues: 0,
             asked: Vec::new(),
+            following: None,
             found: Box::new([MISS; BURST]),
             rounds: 0,
             rings_bell: false,
@@ -122,13 +118,6 @@ impl Flows {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.pending.is_empty() && self.rings.answers.is_empty()
-    }
-
-    /// Returns whether any packet with `Ticket::Patch` waits. The wait for such a packet is not recorded in any
-    /// receive queue.
-    #[must_use]
-    pub fn is_waited_for_beyond_queues(&self) -> bool {
-        self.beyond_queues > 0
     }
 
     /// Counts as dropped all packets that wait in this worker or at the slow path.

@@ -22,7 +22,7 @@ use switch::flow::{ExtendedKey, Flow, TranslationInput, one_tag};
 
 use super::flow_cache::{Pending, Ticket, Waiting};
 use super::path_context::Context;
-use super::transmit::Egress;
+use super::transmit::{Egress, OwnedQueue};
 use super::{CLONE_BUDGET, WorkerContext, output};
 use crate::burst::Burst;
 use crate::counters::Stage;
@@ -46,30 +46,38 @@ const RERANK: u32 = 16_384;
 
 impl Ticket {
     /// Records that a packet of the current burst waits for the slow path. Returns the receive queue and the burst in
-    /// which the packet arrived. Returns `None` if another worker or the slow path has sent the packet to this worker.
-    fn take(egress: &mut Egress<'_>, context: &WorkerContext, flows: &mut Flows) -> Option<Ticket> {
-        let Some(queue) = context.queue else {
-            flows.beyond_queues += usize::from(context.is_patched);
-            return context.is_patched.then_some(Ticket::Patch);
-        };
-        let own = egress.queues.get_mut(queue)?;
-        Some(Ticket::Burst { port: own.port, queue: own.id, burst: own.parked.park() })
+    /// which the packet arrived. A packet that the slow path has released before, and that has then passed a patch
+    /// port, gets the queue and the burst of its earlier wait. Returns `None` if another worker or a controller has
+    /// sent the packet to this worker.
+    fn take(egress: &mut Egress<'_>, context: &WorkerContext) -> Option<Ticket> {
+        if let Some(ticket) = context.released {
+            let own = ticket.queue_of(egress)?;
+            return own.parked.park_again(ticket.burst).then_some(ticket);
+        }
+        let own = egress.queues.get_mut(context.queue?)?;
+        Some(Ticket { port: own.port, queue: own.id, burst: own.parked.park() })
     }
 
     /// Records that a packet no longer waits for the slow path. `ticket` is the value that [`Ticket::take`] returned
     /// for this packet.
-    fn give_back(ticket: Option<Ticket>, egress: &mut Egress<'_>, flows: &mut Flows) {
-        let (port, queue, burst) = match ticket {
-            None => return,
-            Some(Ticket::Patch) => {
-                flows.beyond_queues = flows.beyond_queues.saturating_sub(1);
-                return;
-            }
-            Some(Ticket::Burst { port, queue, burst }) => (port, queue, burst),
-        };
-        if let Some(own) = egress.queues.iter_mut().find(|own| own.port == port && own.id == queue) {
-            own.parked.release(burst);
+    fn give_back(ticket: Option<Ticket>, egress: &mut Egress<'_>) {
+        if let Some(ticket) = ticket
+            && let Some(own) = ticket.queue_of(egress)
+        {
+            own.parked.release(ticket.burst);
         }
+    }
+
+    /// Makes `ticket` the ticket of the packets that the worker currently processes after their release by the slow
+    /// path. Gives back the ticket of the packets that were released before. None of the packets released before may
+    /// be on its way to a patch port, except packets of the same burst.
+    fn hold(ticket: Option<Ticket>, egress: &mut Egress<'_>, worker: &mut WorkerContext) {
+        let before = std::mem::replace(&mut worker.released, ticket);
+        Ticket::give_back(before, egress);
+    }
+
+    fn queue_of<'e>(&self, egress: &'e mut Egress<'_>) -> Option<&'e mut OwnedQueue> {
+        egress.queues.iter_mut().find(|own| own.port == self.port && own.id == self.queue)
     }
 }
 
@@ -194,7 +202,7 @@ fn one_by_one<R: Recorder>(
                 let extended =
                     ExtendedKey::extract(packet.head(context.worker.pool.memory()), key, &layers[i]);
                 context.recorder.step(i, Step::Upcall);
-                let ticket = Ticket::take(context.egress, context.worker, flows);
+                let ticket = Ticket::take(context.egress, context.worker);
                 let (bridge, port) = (Arc::clone(bridge), context.port);
                 let asks = Waiting { bridge, port, packet, key: *key, extended, ticket };
                 miss(asks, flows, context.egress, context.worker);
@@ -217,7 +225,7 @@ fn bell(flows: &mut Flows) {
 fn miss(asks: Waiting, flows: &mut Flows, egress: &mut Egress<'_>, context: &mut WorkerContext) {
     let (port, ticket) = (asks.port, asks.ticket);
     if let Err(packet) = wait(asks, flows) {
-        Ticket::give_back(ticket, egress, flows);
+        Ticket::give_back(ticket, egress);
         context.drop(packet, port, DropReason::UpcallLimit);
     }
 }
@@ -261,39 +269,89 @@ fn waits_no_more(port: PortId, flows: &mut Flows) {
     }
 }
 
+/// State of one round's processing of messages of the slow path ([`answers`]).
+#[derive(Default)]
+pub struct AnswerBudget {
+    /// Number of messages processed.
+    messages: usize,
+    /// Number of copies that the released packets have caused.
+    copies: u32,
+    /// Number of packets processed.
+    pub packets: usize,
+}
+
 /// Processes messages of the slow path. A message changes the flow cache or returns a packet with actions to
-/// execute. Returns the number of packets processed.
-pub fn answers(context: &mut Context<'_, '_, NoRecord>) -> usize {
-    let Some(mut flows) = context.worker.flows.take() else { return 0 };
-    flows.rounds += 1;
-    if flows.rounds >= RERANK {
-        flows.rounds = 0;
-        flows.cache.rerank();
-    }
-    let (mut packets, mut copies) = (0, 0);
-    for _ in 0..ANSWERS {
-        // Packets that the slow path releases share one burst's budget of copies, but for the last of them.
-        if flows.rings.told.free() < 2 || copies >= CLONE_BUDGET {
-            break;
+/// execute. Returns true if the call was interrupted because released packets go to patch ports. The caller then
+/// processes the packets behind the patch ports, calls [`end_release`], and calls this function again. Therefore
+/// packets of different tickets do not mix behind patch ports.
+pub fn answers(context: &mut Context<'_, '_, NoRecord>, budget: &mut AnswerBudget) -> bool {
+    let Some(mut flows) = context.worker.flows.take() else { return false };
+    let is_interrupted = answers_until_patched(&mut flows, context, budget);
+    bell(&mut flows);
+    context.worker.flows = Some(flows);
+    is_interrupted
+}
+
+/// Ends the processing of the packets that the last call of [`answers`] has released.
+pub fn end_release(egress: &mut Egress<'_>, worker: &mut WorkerContext) {
+    Ticket::hold(None, egress, worker);
+}
+
+/// Returns whether any packet is on its way to a patch port.
+fn has_patched(context: &Context<'_, '_, NoRecord>) -> bool {
+    !context.worker.patched.is_empty() || context.worker.outbox.has_patched(context.forwarding)
+}
+
+/// Does the work of [`answers`] with the flow cache of the worker.
+fn answers_until_patched(
+    flows: &mut Flows,
+    context: &mut Context<'_, '_, NoRecord>,
+    budget: &mut AnswerBudget,
+) -> bool {
+    if budget.messages == 0 {
+        flows.rounds += 1;
+        if flows.rounds >= RERANK {
+            flows.rounds = 0;
+            flows.cache.rerank();
         }
-        let Some(answer) = flows.rings.answers.pop() else { break };
+    }
+    if let Some(identity) = flows.following.take() {
+        budget.packets += follow(&identity, flows, context);
+        if has_patched(context) {
+            return true;
+        }
+    }
+    loop {
+        // Packets that the slow path releases share one burst's budget of copies, but for the last of them.
+        let left = std::mem::replace(&mut context.worker.clones_left, CLONE_BUDGET);
+        budget.copies += CLONE_BUDGET - left;
+        if budget.messages >= ANSWERS || flows.rings.told.free() < 2 || budget.copies >= CLONE_BUDGET {
+            return false;
+        }
+        let Some(answer) = flows.rings.answers.pop() else { return false };
+        budget.messages += 1;
         match answer {
             CacheCommand::Release { bridge, port, packet, key, compiled } => {
-                packets += 1;
-                context.worker.clones_left = CLONE_BUDGET;
+                budget.packets += 1;
                 if key.is_none() {
                     // A controller's packet was received from no port.
                     context.worker.counters.port(port).copies.add(1);
                 }
+                let identity = key.map(|key| identity(&key));
+                let pending = identity.and_then(|identity| flows.pending.get_mut(&identity));
+                let ticket = pending.and_then(|pending| pending.ticket.take());
+                Ticket::hold(ticket, context.egress, context.worker);
                 context.port = port;
                 act(&bridge, context, packet, &compiled);
-                if let Some(key) = key {
+                if let Some(identity) = identity {
                     if let Some(asked) = flows.asked.get_mut(port.index()) {
                         *asked = asked.saturating_sub(1);
                     }
-                    packets += follow(&identity(&key), &mut flows, context);
+                    budget.packets += follow(&identity, flows, context);
                 }
-                copies += CLONE_BUDGET - context.worker.clones_left;
+                if has_patched(context) {
+                    return true;
+                }
             }
             CacheCommand::Install(mut install) => {
                 let (key, mask) = (install.key.words(), install.mask.words());
@@ -305,25 +363,22 @@ pub fn answers(context: &mut Context<'_, '_, NoRecord>) -> usize {
                     let port = install.key.in_port().0;
                     flows.cache.insert(port, key, extended, mask, extended_mask, flow).ok()
                 });
-                tell(&mut flows, CacheCompletion::Installed(install.id, put, install));
+                tell(flows, CacheCompletion::Installed(install.id, put, install));
             }
             CacheCommand::Replace(at, compiled) => {
                 if let Some(flow) = flows.cache.get_mut(at) {
                     let old = std::mem::replace(&mut flow.compiled, compiled);
-                    tell(&mut flows, CacheCompletion::Replaced(old));
+                    tell(flows, CacheCompletion::Replaced(old));
                 }
             }
             CacheCommand::Remove(at) => {
                 if let Some(flow) = flows.cache.remove(at) {
-                    tell(&mut flows, CacheCompletion::Removed(flow));
+                    tell(flows, CacheCompletion::Removed(flow));
                 }
             }
-            CacheCommand::Sync(number) => tell(&mut flows, CacheCompletion::Synced(number)),
+            CacheCommand::Sync(number) => tell(flows, CacheCompletion::Synced(number)),
         }
     }
-    bell(&mut flows);
-    context.worker.flows = Some(flows);
-    packets
 }
 
 fn tell(flows: &mut Flows, what: CacheCompletion) {
@@ -334,13 +389,20 @@ fn tell(flows: &mut Flows, what: CacheCompletion) {
 
 /// Processes the packets of a flow that waited while an earlier packet was at the slow path. The
 /// slow path has returned the earlier packet before this call. Stops at the first packet that
-/// matches no megaflow, which is sent to the slow path. Returns the number of packets processed.
+/// matches no megaflow, which is sent to the slow path. Also stops, and sets `Flows::following`, before a packet of
+/// another ticket if packets are on their way to a patch port. Returns the number of packets processed.
 #[cold]
 fn follow(identity: &FlowKey, flows: &mut Flows, context: &mut Context<'_, '_, NoRecord>) -> usize {
-    let Some(Pending { ticket, behind: mut waiting }) = flows.pending.remove(identity) else { return 0 };
-    Ticket::give_back(ticket, context.egress, flows);
+    let Some(Pending { behind: mut waiting, .. }) = flows.pending.remove(identity) else { return 0 };
     let mut gone = 0;
-    while let Some(next) = waiting.pop_front() {
+    while let Some(next) = waiting.front() {
+        if next.ticket != context.worker.released && has_patched(context) {
+            // Packets of the flow that arrive behind patch ports meanwhile wait behind these packets.
+            flows.pending.insert(*identity, Pending { ticket: None, behind: waiting });
+            flows.following = Some(*identity);
+            return gone;
+        }
+        let Some(next) = waiting.pop_front() else { break };
         waits_no_more(next.port, flows);
         let mut at = [MISS];
         flows.cache.find_burst(next.port.0, |_| next.key.words(), |_| next.extended.0, &mut at);
@@ -350,7 +412,7 @@ fn follow(identity: &FlowKey, flows: &mut Flows, context: &mut Context<'_, '_, N
         };
         count(flow, 1, next.packet.len() as u64, context.now);
         let compiled = Arc::clone(&flow.compiled);
-        Ticket::give_back(next.ticket, context.egress, flows);
+        Ticket::hold(next.ticket, context.egress, context.worker);
         gone += 1;
         context.port = next.port;
         act(&next.bridge, context, next.packet, &compiled);
@@ -361,7 +423,7 @@ fn follow(identity: &FlowKey, flows: &mut Flows, context: &mut Context<'_, '_, N
         // The next packet exceeded a limit, so the packets behind it are dropped as well.
         for next in waiting {
             waits_no_more(next.port, flows);
-            Ticket::give_back(next.ticket, context.egress, flows);
+            Ticket::give_back(next.ticket, context.egress);
             context.worker.drop(next.packet, next.port, DropReason::UpcallLimit);
         }
     }

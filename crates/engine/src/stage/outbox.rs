@@ -64,6 +64,13 @@ impl Outbox {
         self.batches.get_mut(port.index())?.as_deref_mut()
     }
 
+    /// Returns whether the outbox contains packets to transmit through patch ports.
+    #[must_use]
+    pub fn has_patched(&self, forwarding: &Forwarding) -> bool {
+        let is_patch = |port: &PortId| forwarding.port(*port).is_some_and(|view| view.patch.is_some());
+        self.dirty.iter().any(is_patch)
+    }
+
     /// Removes and returns the first port of the list of ports whose batch contains packets. The caller must empty the
     /// port's batch before it appends more packets.
     #[inline]

@@ -47,7 +47,6 @@ pub(crate) fn through<R: Recorder>(
     context: &mut WorkerContext,
     recorder: &mut R,
 ) {
-    context.is_patched = true;
     let mut left = if R::DRY { PASSES_TOLD } else { PASSES };
     while let Some(&(port, _)) = context.patched.front() {
         // A report covers one packet at a time.
@@ -77,7 +76,6 @@ pub(crate) fn through<R: Recorder>(
             path::run(&source, burst, now, egress, context, recorder);
         }
     }
-    context.is_patched = false;
 }
 
 /// Drops all packets of a burst that cannot be processed at `port`.
