@@ -10,20 +10,26 @@
 //! them. Each worker also has a work ring to itself, in which the packets that it both receives and processes
 //! wait in the same way.
 //!
+//! The packets of each arrival port have a share of each ring (`shared_ring`).
+//!
 //! Freedom from deadlock: wait entries exist only in work rings and refer only to earlier positions. A wait
 //! depends only on output rings, which contain no wait entries and are always served.
+
+mod shared_ring;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use packet::{PortId, WorkerId};
 use port::Packet;
-use sync::spsc::{Consumer, Producer, channel};
+use sync::spsc::Consumer;
 
 use crate::idle::Waker;
 
-/// Capacity of one ring between two workers, in packets.
-pub const RING: usize = 1024;
+pub use shared_ring::{SharedRing, shared_ring};
+
+/// Number of places of one ring between two workers. The packets of one port occupy at most half of the places.
+pub const RING: usize = 2048;
 
 /// An entry of a work ring, which carries packets that software RSS assigns to another worker.
 #[derive(Debug)]
@@ -109,9 +115,9 @@ struct Inlet {
 /// One worker's ends of all rings between workers.
 pub struct WorkerRings {
     me: WorkerId,
-    work: Vec<Producer<Work>>,
+    work: Vec<SharedRing<Work>>,
     inlets: Vec<Inlet>,
-    outputs: Vec<Producer<Output>>,
+    outputs: Vec<SharedRing<Output>>,
     output_inlets: Vec<Consumer<Output>>,
     wakers: Vec<Arc<Waker>>,
     progress: Arc<Progress>,
@@ -154,12 +160,12 @@ pub(crate) struct Settling {
 /// Creates rings between all pairs of `n` workers, including a ring from each worker to itself. Returns the
 /// producers grouped by sending worker, and the consumers grouped by receiving worker.
 #[allow(clippy::type_complexity, reason = "the two halves of a mesh")]
-fn rings<T: Send>(n: usize) -> (Vec<Vec<Producer<T>>>, Vec<Vec<Consumer<T>>>) {
-    let mut from: Vec<Vec<Producer<T>>> = (0..n).map(|_| Vec::with_capacity(n)).collect();
+fn rings<T: Send>(n: usize) -> (Vec<Vec<SharedRing<T>>>, Vec<Vec<Consumer<T>>>) {
+    let mut from: Vec<Vec<SharedRing<T>>> = (0..n).map(|_| Vec::with_capacity(n)).collect();
     let mut to: Vec<Vec<Consumer<T>>> = (0..n).map(|_| Vec::with_capacity(n)).collect();
     for producers in &mut from {
         for consumers in &mut to {
-            let (tx, rx) = channel(RING);
+            let (tx, rx) = shared_ring(RING);
             producers.push(tx);
             consumers.push(rx);
         }
@@ -209,13 +215,13 @@ impl WorkerRings {
 
     /// Returns the work ring to `worker`, or `None` if this worker does not exist.
     #[inline]
-    pub fn work_to(&mut self, worker: WorkerId) -> Option<&mut Producer<Work>> {
+    pub fn work_to(&mut self, worker: WorkerId) -> Option<&mut SharedRing<Work>> {
         self.work.get_mut(worker.index())
     }
 
     /// Returns the output ring to `worker`, or `None` if this worker does not exist.
     #[inline]
-    pub fn output_to(&mut self, worker: WorkerId) -> Option<&mut Producer<Output>> {
+    pub fn output_to(&mut self, worker: WorkerId) -> Option<&mut SharedRing<Output>> {
         self.outputs.get_mut(worker.index())
     }
 
@@ -248,7 +254,7 @@ impl WorkerRings {
         settling.taken = false;
         settling.outputs.clear();
         if self.workers() > 1 {
-            settling.outputs.extend(self.outputs.iter().map(Producer::position));
+            settling.outputs.extend(self.outputs.iter().map(SharedRing::position));
         }
     }
 
@@ -304,7 +310,7 @@ impl WorkerRings {
             // The current burst is not distributed yet, so only earlier bursts count.
             own: if old == self.me { self.own.saturating_sub(1) } else { 0 },
         };
-        let pushed = self.work[new.index()].push(Work::Wait(wait)).is_ok();
+        let pushed = self.work[new.index()].push_without_packet(Work::Wait(wait)).is_ok();
         self.notify(new);
         pushed
     }

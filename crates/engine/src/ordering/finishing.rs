@@ -114,7 +114,8 @@ mod tests {
         mine.begin_round();
         receive(&mut queues, 9);
         let packet = pool.alloc().unwrap();
-        assert!(mine.output_to(WorkerId(1)).unwrap().push(Output { packet, out: PortId(1) }).is_ok());
+        let ring = mine.output_to(WorkerId(1)).unwrap();
+        assert!(ring.push(PortId(0), 1, Output { packet, out: PortId(1) }).is_ok());
         finishing.run(&mut queues, &mine);
         mine.publish();
         assert_eq!(now(), 7, "it stands in the ring");

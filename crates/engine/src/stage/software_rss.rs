@@ -122,7 +122,7 @@ pub fn run<R: Recorder>(
             continue;
         }
         let refused = match links.work_to(worker) {
-            Some(ring) => match ring.push(Work::Process { packet, port, seen }) {
+            Some(ring) => match ring.push(port, packet.segments(), Work::Process { packet, port, seen }) {
                 Err(Work::Process { packet, .. }) => Some(packet),
                 Ok(()) | Err(Work::Wait(_)) => None,
             },

@@ -249,12 +249,15 @@ fn hand_over<R: Recorder>(
     let Some(ring) = egress.links.output_to(view.tx_owner) else {
         return drop_all(out, DropReason::PortRemoved, context, recorder);
     };
-    let function = ring.free().min(batch.len());
-    for packet in batch.drain(..function) {
-        if let Err(back) = ring.push(Output { packet, out }) {
-            context.pool.free(back.packet);
+    // The arrival ports share the ring, so a packet may fit into the ring behind packets that do not.
+    let mut refused = Batch::new_const();
+    for packet in batch.drain(..) {
+        let (arrival, frames) = (packet.arrival().unwrap_or(out), packet.segments());
+        if let Err(back) = ring.push(arrival, frames, Output { packet, out }) {
+            refused.push(back.packet);
         }
     }
+    batch.extend(refused);
     egress.links.notify(view.tx_owner);
     drop_all(out, DropReason::WorkerRingFull, context, recorder);
 }

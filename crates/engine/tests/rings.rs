@@ -1,0 +1,130 @@
+//! Tests of the rings between two workers, which the test runs without threads: the packets of one port leave places
+//! for the packets of another port, and the frames in a ring are limited.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{depot, frame};
+use engine::state::RSS_BUCKETS;
+use engine::worker::Worker;
+use engine::{Engine, EngineConfig, Forwarding, Function, PollMode, PortView};
+use packet::{DropReason, PortId, QueueId, WorkerId};
+use port::ring::{self, RingQueue};
+use port::{Batch, FramePool, Queue};
+
+const ATTACKER: PortId = PortId(0);
+const VICTIM: PortId = PortId(1);
+const OUT: PortId = PortId(2);
+const FRAMES: usize = 32_768;
+
+/// Two workers. The first receives from two ports, and the second transmits the packets of both ports through a third.
+struct Pair {
+    engine: Engine,
+    first: Worker,
+    second: Worker,
+    far: Vec<RingQueue>,
+    pool: FramePool,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let depot = depot(u32::try_from(FRAMES).unwrap());
+        let config = EngineConfig { cores: vec![None; 2], mode: PollMode::Busy, ..EngineConfig::default() };
+        let (engine, mut workers) = Engine::prepare(&config, depot.clone()).unwrap();
+        let (second, first) = (workers.pop().unwrap(), workers.pop().unwrap());
+        let mut pair = Pair { engine, first, second, far: Vec::new(), pool: depot.pool() };
+        for port in [ATTACKER, VICTIM, OUT] {
+            let owner = WorkerId(u16::from(port == OUT));
+            let (near, far) = ring::pair(2048);
+            pair.engine.add_queue(owner, port, QueueId(0), Box::new(near)).unwrap();
+            pair.far.push(far);
+            pair.first.round_with_commands();
+            pair.second.round_with_commands();
+            let view = PortView::new(Function::CrossConnect(OUT), owner);
+            pair.publish(move |forwarding| forwarding.set_port(port, Some(view)));
+        }
+        pair
+    }
+
+    fn publish(&mut self, change: impl FnOnce(&mut Forwarding)) {
+        let Pair { engine, first, second, .. } = self;
+        first.while_offline(|| second.while_offline(|| engine.update(change)));
+    }
+
+    /// Sends packets to a port of the first worker, which processes them. The second worker does nothing.
+    fn send(&mut self, port: PortId, packets: usize, bytes: &[u8]) {
+        for _ in 0..packets {
+            let mut one: Batch = std::iter::once(self.pool.alloc_copy(bytes).unwrap()).collect();
+            assert_eq!(self.far[port.index()].transmit(&mut self.pool, &mut one), 1);
+            self.first.round();
+        }
+    }
+
+    fn lost(&self, port: PortId) -> u64 {
+        self.engine.port_totals(port).drops[DropReason::WorkerRingFull.index()]
+    }
+
+    /// Runs the second worker. Returns the number of packets that it transmits.
+    fn left(&mut self) -> usize {
+        let mut left = 0;
+        for _ in 0..32 {
+            self.second.round();
+            let mut batch = Batch::new();
+            left += self.far[OUT.index()].receive(&mut self.pool, &mut batch);
+            batch.drain(..).for_each(|packet| self.pool.free(packet));
+        }
+        left
+    }
+}
+
+#[test]
+fn a_flood_of_one_port_leaves_places_in_the_output_ring_for_another_port() {
+    let mut pair = Pair::new();
+    for _ in 0..2 {
+        let before = pair.lost(ATTACKER);
+        pair.send(ATTACKER, 3000, &frame(1, 2, 0));
+        pair.send(VICTIM, 300, &frame(3, 2, 0));
+        assert_eq!((pair.lost(ATTACKER) - before, pair.lost(VICTIM)), (3000 - 1024, 0));
+        assert_eq!(pair.left(), 1024 + 300);
+    }
+}
+
+#[test]
+fn a_flood_of_one_port_leaves_places_in_the_work_ring_for_another_port() {
+    let mut pair = Pair::new();
+    pair.publish(|forwarding| {
+        for port in [ATTACKER, VICTIM] {
+            let view = forwarding.port(port).unwrap().clone();
+            let rss_table = Some(Arc::new([WorkerId(1); RSS_BUCKETS]));
+            forwarding.set_port(port, Some(PortView { rss_table, ..view }));
+        }
+    });
+    pair.send(ATTACKER, 3000, &frame(1, 2, 0));
+    pair.send(VICTIM, 300, &frame(3, 2, 0));
+    assert_eq!((pair.lost(ATTACKER), pair.lost(VICTIM)), (3000 - 1024, 0));
+    assert_eq!(pair.left(), 1024 + 300);
+}
+
+/// Checks that packets of many frames, as of TAP ports, occupy a limited part of the frame memory while they wait for
+/// another worker.
+#[test]
+fn the_frames_in_a_ring_are_limited() {
+    let mut pair = Pair::new();
+    let mut large = frame(1, 2, 0);
+    large.resize(65_000, 0);
+    let segments = {
+        let packet = pair.pool.alloc_copy(&large).unwrap();
+        let segments = usize::from(packet.segments());
+        pair.pool.free(packet);
+        segments
+    };
+    assert!(segments > 30);
+    pair.send(ATTACKER, 800, &large);
+    let kept = 800 - usize::try_from(pair.lost(ATTACKER)).unwrap();
+    assert!(kept >= 64, "{kept} packets: a burst of a TAP port does not fit");
+    assert!(kept * segments <= 4096, "{kept} packets of {segments} frames");
+    pair.send(VICTIM, 300, &frame(3, 2, 0));
+    assert_eq!(pair.lost(VICTIM), 0);
+}
