@@ -265,6 +265,49 @@ fn waiting_packets_of_one_port_leave_places_for_another_ports() {
     assert!(totals[1].dropped() > 0, "the attacker's packets beyond its share are dropped");
 }
 
+/// Checks that packets of many frames, as of TAP ports, occupy a limited part of the frame memory while they are at the
+/// slow path or wait for the slow path, and that another port's packets still pass.
+#[test]
+fn the_frames_of_large_packets_that_wait_are_limited() {
+    let mut switch = Switch::new(4);
+    switch.add(0, 1, Match::ANY, vec![out(4)]);
+    let large = |source: u32| {
+        let mut own = packet(source, [1000, 2000]);
+        own.resize(65_000, 0);
+        own
+    };
+    let segments = {
+        let one = switch.rig.pool.alloc_copy(&large(0)).unwrap();
+        let segments = u64::from(one.segments());
+        switch.rig.pool.free(one);
+        segments
+    };
+    assert!(segments > 30);
+    let lost = |switch: &Switch| switch.rig.totals()[1].drops[DropReason::UpcallLimit.index()];
+    // Each packet is the first packet of its flow.
+    (0..64).for_each(|flow| switch.rig.send(1, &large(0x0b00_0000 + flow)));
+    switch.rig.round();
+    let first = lost(&switch);
+    assert_eq!(64 - first, 512 / segments, "packets at the slow path");
+    // The other packets wait behind the first packet of their flow.
+    (0..120).for_each(|_| switch.rig.send(1, &large(0x0b00_0000)));
+    switch.rig.round();
+    assert_eq!(120 - (lost(&switch) - first), 2048 / segments, "packets that wait in the worker");
+    for flow in 0..50 {
+        (0..2).for_each(|_| switch.rig.send(0, &packet(FRIEND + flow, [3000, 4000])));
+    }
+    switch.rig.round();
+    let left = switch.outputs().into_iter().filter(|(_, bytes)| bytes.len() == 64).count();
+    assert_eq!((left, switch.rig.totals()[0].dropped()), (100, 0));
+    // Packets that were returned no longer count.
+    let before = lost(&switch);
+    (0..10).for_each(|flow| switch.rig.send(2, &large(0x0c00_0000 + flow)));
+    (0..10).for_each(|flow| switch.rig.send(1, &large(0x0d00_0000 + flow)));
+    switch.outputs();
+    assert_eq!(lost(&switch), before);
+    switch.rig.assert_accounted();
+}
+
 /// Checks that the slow path serves each port for a limited time, so that expensive packets of one port do not delay
 /// other ports.
 #[test]

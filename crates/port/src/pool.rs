@@ -173,6 +173,13 @@ impl Depot {
         &self.memory
     }
 
+    /// Returns the number of free frames that are reserved for the fill rings of the AF_XDP sockets that share the
+    /// frame memory. Other queues do not receive packets into these frames.
+    #[must_use]
+    pub fn reserved(&self) -> usize {
+        (self.sockets.load(Ordering::Relaxed) * LEAST_FILL) as usize
+    }
+
     /// Returns the number of free frames in the depot. Free frames in pools and frames in rings are not
     /// included.
     #[must_use]

@@ -21,11 +21,12 @@ pub struct Flows {
     /// flow. The value contains the later packets of the flow, which wait until the slow path
     /// returns the first packet.
     pub(super) pending: HashMap<FlowKey, Pending>,
+    /// Number of frames of the packets that wait because an earlier packet of their flow is at the slow path.
     pub(super) waiting: usize,
-    /// For each port, the number of packets that wait because an earlier packet of their flow is at the slow
-    /// path.
+    /// For each port, the number of frames of the packets that wait because an earlier packet of their flow is at the
+    /// slow path.
     pub(super) waiting_by_port: Vec<usize>,
-    /// For each port, the number of packets that were sent to the slow path and have not been returned.
+    /// For each port, the number of frames of the packets that were sent to the slow path and have not been returned.
     pub(super) asked: Vec<u16>,
     /// Flow of which the slow path has returned the first packet, but of which later packets still wait because
     /// [`super::openflow::answers`] was interrupted.
@@ -39,6 +40,9 @@ pub struct Flows {
 /// State of a flow of which one packet is at the slow path. `behind` contains the later packets of the flow.
 pub(super) struct Pending {
     pub(super) ticket: Option<Ticket>,
+    /// Arrival port and number of frames of the packet that is at the slow path. `None` after the slow path has
+    /// returned the packet.
+    pub(super) asked: Option<(PortId, u16)>,
     pub(super) behind: VecDeque<Waiting>,
 }
 
@@ -125,12 +129,10 @@ impl Flows {
         for waiting in self.pending.values().flat_map(|pending| &pending.behind) {
             counters.port(waiting.port).drop_n(DropReason::UpcallLimit, 1);
         }
-        for (port, asked) in (0_u16..).zip(&mut self.asked) {
-            let asked = std::mem::take(asked);
-            if asked > 0 {
-                counters.port(PortId(port)).drop_n(DropReason::UpcallLimit, u64::from(asked));
-            }
+        for (port, _) in self.pending.values_mut().filter_map(|pending| pending.asked.take()) {
+            counters.port(port).drop_n(DropReason::UpcallLimit, 1);
         }
+        self.asked.clear();
     }
 
     /// Installs a megaflow directly, for benchmarks without a slow path.

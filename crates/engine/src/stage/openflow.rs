@@ -3,7 +3,8 @@
 //!
 //! While the slow path processes the first packet of a flow, later packets of the flow wait in the worker without a
 //! lookup. Therefore packets of a flow do not overtake each other. The number of waiting packets is limited for each
-//! flow, for each port, and in total.
+//! flow, and the number of their frames is limited for each port and in total. A packet of a TAP port before
+//! segmentation may consist of 37 frames, so the limits of ports count frames.
 
 mod normal;
 mod steps;
@@ -32,12 +33,12 @@ use super::flow_cache::Flows;
 
 /// Maximum number of packets of one flow that wait while the slow path processes the flow's first packet.
 const WAITING_EACH: usize = 512;
-/// Maximum number of packets of all flows that wait for the slow path. The waiting packets of one port may not exceed
-/// the number of places that are still free. Therefore one port alone can use at most half of the places, two ports can
-/// use a third each, and another port always finds free places.
+/// Maximum number of frames of the packets of all flows that wait for the slow path. The waiting frames of one port may
+/// not exceed the number of frames that are still free of this limit. Therefore one port alone can use at most half of
+/// the limit, two ports can use a third each, and another port always finds a free part.
 const WAITING: usize = 4096;
-/// Maximum number of packets of one port that are at the slow path or on the way to it. The limit leaves space
-/// for other ports when one port causes many upcalls.
+/// Maximum number of frames of the packets of one port that are at the slow path or on the way to it. The limit leaves
+/// space for other ports when one port causes many upcalls.
 const UPCALLS_EACH: u16 = 512;
 /// Maximum number of messages from the slow path that a worker processes in one round.
 const ANSWERS: usize = 256;
@@ -238,11 +239,12 @@ fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
             flows.waiting_by_port.resize(asks.port.index() + 1, 0);
         }
         let own = &mut flows.waiting_by_port[asks.port.index()];
-        if pending.behind.len() >= WAITING_EACH || *own >= WAITING - flows.waiting {
+        let frames = usize::from(asks.packet.segments());
+        if pending.behind.len() >= WAITING_EACH || *own + frames > WAITING - flows.waiting {
             return Err(asks.packet);
         }
-        *own += 1;
-        flows.waiting += 1;
+        *own += frames;
+        flows.waiting += frames;
         pending.behind.push_back(asks);
         return Ok(());
     }
@@ -250,23 +252,37 @@ fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
         flows.asked.resize(asks.port.index() + 1, 0);
     }
     let asked = &mut flows.asked[asks.port.index()];
-    if *asked >= UPCALLS_EACH {
+    let frames = asks.packet.segments();
+    if *asked + frames > UPCALLS_EACH {
         return Err(asks.packet);
     }
     let Waiting { bridge, port, packet, key, extended, ticket } = asks;
     flows.rings.upcalls.push(Upcall { bridge, port, packet, key, extended }).map_err(|back| back.packet)?;
-    *asked += 1;
-    flows.pending.insert(identity, Pending { ticket, behind: VecDeque::new() });
+    *asked += frames;
+    let asked = Some((port, frames));
+    flows.pending.insert(identity, Pending { ticket, asked, behind: VecDeque::new() });
     flows.rings_bell = true;
     Ok(())
 }
 
-/// Decrements the number of packets of `port` that wait for the slow path.
-fn waits_no_more(port: PortId, flows: &mut Flows) {
-    flows.waiting -= 1;
-    if let Some(own) = flows.waiting_by_port.get_mut(port.index()) {
-        *own -= 1;
+/// Subtracts the frames of a packet from the numbers of frames that wait for the slow path.
+fn waits_no_more(waiting: &Waiting, flows: &mut Flows) {
+    let frames = usize::from(waiting.packet.segments());
+    flows.waiting -= frames;
+    if let Some(own) = flows.waiting_by_port.get_mut(waiting.port.index()) {
+        *own -= frames;
     }
+}
+
+/// Records that the slow path has returned the first packet of a flow. Returns the ticket of this packet.
+fn returned(identity: &FlowKey, flows: &mut Flows) -> Option<Ticket> {
+    let pending = flows.pending.get_mut(identity)?;
+    if let Some((port, frames)) = pending.asked.take()
+        && let Some(asked) = flows.asked.get_mut(port.index())
+    {
+        *asked = asked.saturating_sub(frames);
+    }
+    pending.ticket.take()
 }
 
 /// State of one round's processing of messages of the slow path ([`answers`]).
@@ -338,15 +354,11 @@ fn answers_until_patched(
                     context.worker.counters.port(port).copies.add(1);
                 }
                 let identity = key.map(|key| identity(&key));
-                let pending = identity.and_then(|identity| flows.pending.get_mut(&identity));
-                let ticket = pending.and_then(|pending| pending.ticket.take());
+                let ticket = identity.and_then(|identity| returned(&identity, flows));
                 Ticket::hold(ticket, context.egress, context.worker);
                 context.port = port;
                 act(&bridge, context, packet, &compiled);
                 if let Some(identity) = identity {
-                    if let Some(asked) = flows.asked.get_mut(port.index()) {
-                        *asked = asked.saturating_sub(1);
-                    }
                     budget.packets += follow(&identity, flows, context);
                 }
                 if has_patched(context) {
@@ -398,12 +410,12 @@ fn follow(identity: &FlowKey, flows: &mut Flows, context: &mut Context<'_, '_, N
     while let Some(next) = waiting.front() {
         if next.ticket != context.worker.released && has_patched(context) {
             // Packets of the flow that arrive behind patch ports meanwhile wait behind these packets.
-            flows.pending.insert(*identity, Pending { ticket: None, behind: waiting });
+            flows.pending.insert(*identity, Pending { ticket: None, asked: None, behind: waiting });
             flows.following = Some(*identity);
             return gone;
         }
         let Some(next) = waiting.pop_front() else { break };
-        waits_no_more(next.port, flows);
+        waits_no_more(&next, flows);
         let mut at = [MISS];
         flows.cache.find_burst(next.port.0, |_| next.key.words(), |_| next.extended.0, &mut at);
         let Some(flow) = flows.cache.get_at(at[0]) else {
@@ -422,7 +434,7 @@ fn follow(identity: &FlowKey, flows: &mut Flows, context: &mut Context<'_, '_, N
     } else {
         // The next packet exceeded a limit, so the packets behind it are dropped as well.
         for next in waiting {
-            waits_no_more(next.port, flows);
+            waits_no_more(&next, flows);
             Ticket::give_back(next.ticket, context.egress);
             context.worker.drop(next.packet, next.port, DropReason::UpcallLimit);
         }

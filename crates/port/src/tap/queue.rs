@@ -2,7 +2,8 @@
 //!
 //! The queue keeps a list of free frames that is long enough for the largest packet (64 KiB before
 //! segmentation), and reads each packet into the frames of this list. Frames that the packet does not fill are
-//! used for the next packet. The function `transmit` only collects packets, and `kick` writes them to the TAP.
+//! used for the next packet. While free frames are scarce, a burst takes few of them, and packets wait in the kernel's
+//! queue of the TAP. The function `transmit` only collects packets, and `kick` writes them to the TAP.
 #![allow(unsafe_code, reason = "vectored reads and writes on frame memory; see the SAFETY comments")]
 
 use std::io;
@@ -87,15 +88,31 @@ impl TapQueue {
         }
     }
 
-    /// Fills the list of free frames into which packets are read. Returns false if no frame is
-    /// free.
-    fn prepare(&mut self, pool: &mut FramePool) -> bool {
-        let needed = LARGEST.div_ceil(pool.memory().data_room()) as usize;
-        while self.landing.len() < needed {
-            let Some(frame) = pool.take_raw() else {
-                self.counters.rx_fill_empty += 1;
-                return false;
-            };
+    /// Returns the number of frames that one burst may take from the pool. The number is an eighth of the free frames,
+    /// like the number of frames of one refill of an AF_XDP socket, or the number of frames for one packet if this is
+    /// more. Frames that are reserved for AF_XDP sockets are never taken. Therefore packets of many frames do not take
+    /// the last free frames from other ports.
+    fn allowance(pool: &FramePool) -> usize {
+        let free = pool.depot().available() + pool.len();
+        let unreserved = free.saturating_sub(pool.depot().reserved());
+        (free / 8).max(Self::needed(pool)).min(unreserved)
+    }
+
+    /// Returns the number of frames that the largest packet needs.
+    fn needed(pool: &FramePool) -> usize {
+        LARGEST.div_ceil(pool.memory().data_room()) as usize
+    }
+
+    /// Fills the list of free frames into which packets are read, and subtracts their number from `allowance`. Returns
+    /// false if the allowance does not suffice or no frame is free.
+    fn prepare(&mut self, pool: &mut FramePool, allowance: &mut usize) -> bool {
+        let missing = Self::needed(pool).saturating_sub(self.landing.len());
+        if missing > *allowance {
+            return false;
+        }
+        *allowance -= missing;
+        for _ in 0..missing {
+            let Some(frame) = pool.take_raw() else { return false };
             self.landing.push(frame);
         }
         true
@@ -190,8 +207,15 @@ impl Queue for TapQueue {
             self.idle = self.idle.wrapping_add(1);
             return 0;
         }
+        let mut allowance = Self::allowance(pool);
         for _ in 0..READS.min(out.remaining_capacity()) {
-            if self.state == QueueState::Gone || !self.prepare(pool) {
+            if self.state == QueueState::Gone {
+                break;
+            }
+            if !self.prepare(pool, &mut allowance) {
+                // Packets that arrive while no frame is free wait in the kernel, which drops them when its queue is
+                // full.
+                self.counters.rx_fill_empty += u64::from(out.len() == before);
                 break;
             }
             match self.read(pool.memory()) {
@@ -287,5 +311,68 @@ impl Queue for TapQueue {
         self.kick(pool);
         self.release(pool);
         Exported::Tap(TapHandOver { fd: self.fd, kind: self.kind, mtu: self.mtu, uso: self.uso })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::memory::{HugePages, MemoryConfig};
+    use crate::pool::{Depot, LEAST_FILL};
+
+    /// Creates a queue whose packets come from a socket instead of a TAP.
+    fn queue() -> (TapQueue, UnixDatagram) {
+        let (near, far) = UnixDatagram::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        far.set_nonblocking(true).unwrap();
+        (TapQueue::new(near.into(), "tap", 1500, true), far)
+    }
+
+    fn depot(frames: u32) -> Arc<Depot> {
+        let config = MemoryConfig { frames, frame_size: 2048, huge_pages: HugePages::Off };
+        Depot::new(Arc::new(FrameMemory::new(config).unwrap()))
+    }
+
+    /// Sends packets of the largest size. Returns the number of packets that the kernel's queue holds.
+    fn fill(far: &UnixDatagram) -> usize {
+        let packet = vec![0; VNET_HEADER + LARGEST as usize];
+        (0..4).take_while(|_| far.send(&packet).is_ok()).count()
+    }
+
+    /// Receives and keeps packets until a burst is empty.
+    fn receive(queue: &mut TapQueue, far: &UnixDatagram, pool: &mut FramePool, kept: &mut Vec<Packet>) {
+        loop {
+            let mut batch = Batch::new();
+            assert!(fill(far) > 0 || !kept.is_empty());
+            if queue.receive(pool, &mut batch) == 0 {
+                return;
+            }
+            kept.extend(batch);
+        }
+    }
+
+    /// Checks that packets of many frames, which are never released, leave frames for the fill rings of AF_XDP sockets.
+    #[test]
+    fn packets_of_many_frames_leave_frames_for_other_ports() {
+        let depot = depot(1024);
+        let shares: Vec<_> = (0..4).map(|_| depot.share()).collect();
+        let mut pool = depot.pool();
+        let (mut queue, far) = queue();
+        let mut kept = Vec::new();
+        receive(&mut queue, &far, &mut pool, &mut kept);
+        assert!(kept.len() > 4, "{} packets", kept.len());
+        assert!(depot.available() + pool.len() >= 4 * LEAST_FILL as usize);
+        assert!(queue.counters().rx_fill_empty > 0);
+        // Without other ports, the last frames are taken as well.
+        drop(shares);
+        receive(&mut queue, &far, &mut pool, &mut kept);
+        assert!(depot.available() + pool.len() < TapQueue::needed(&pool));
+        for packet in kept {
+            pool.free(packet);
+        }
+        assert!(queue.receive(&mut pool, &mut Batch::new()) > 0);
     }
 }
