@@ -30,9 +30,9 @@ struct Node {
     entry: u32,
     /// Time in milliseconds at which the entry expires.
     expires: u32,
-    /// Neighbours in the list of all entries. In an unused node: `newer` is the next unused node.
+    /// Previous and next nodes in the list of all entries. In an unused node: `newer` is the next unused node.
     all: Links,
-    /// Neighbours in the list of the zone.
+    /// Previous and next nodes in the list of the zone.
     zone: Links,
 }
 

@@ -246,8 +246,8 @@ pub trait Plane: Lists {
     ///
     /// # Errors
     ///
-    /// Returns an error if the port does not exist or has no hook, if a verdict does not exist, or if a capture is
-    /// already running in the hook.
+    /// Returns an error if the port does not exist or has no hook, if the request names an unknown verdict, or if a
+    /// capture is already running in the hook.
     fn dump(&self, request: DumpRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
 
     /// Starts the delivery of a filter's samples. The frames that the rules of the filter sample are sent to `to` until

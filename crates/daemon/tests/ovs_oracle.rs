@@ -46,7 +46,8 @@ use testbed::{Namespace, require};
 const ROUNDS: usize = 16;
 /// Number of frames for each rule set.
 const FRAMES: usize = 192;
-/// Number of frames in flight at a time. With all copies, they fit into the queues of OVS's dummy devices.
+/// Number of frames in flight at a time. Even if each frame is copied to all ports, the copies fit into the queues of
+/// OVS's dummy devices.
 const WINDOW: usize = 8;
 /// Default seed.
 const SEED: usize = 804_274_634;

@@ -48,7 +48,7 @@ fn address(rig: &Rig) {
     rig.hosts[0].run(["ip", "-6", "route", "replace", "fd00:8:2::/64", "via", "fd00:30::1"]).unwrap();
 }
 
-/// Returns the kernel's state of the router's device.
+/// Returns the state of the router's device as the kernel reports it.
 fn link(rig: &Rig) -> serde_json::Value {
     let line = ["ip", "-j", "-s", "-s", "link", "show", "dev", NEAR];
     let all: serde_json::Value = serde_json::from_str(&rig.lab.hub().run(line).unwrap()).unwrap();

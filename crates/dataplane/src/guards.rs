@@ -21,8 +21,8 @@ pub fn guards<'a>(names: impl IntoIterator<Item = &'a String>, config: &Config) 
     names.filter_map(|name| guard_port(&name, &PortSpec::of(config, &name)?)).collect()
 }
 
-/// Attaches a guard to the device of a port, if the configuration assigns a filter to the port's hook. Returns `None` if
-/// no guard is needed, or if the kernel supports none.
+/// Attaches a guard to the device of a port, if the configuration assigns a filter to the port's hook. Returns `None`
+/// if no guard is needed, or if the kernel supports none.
 pub fn guard_port(name: &PortName, wanted: &PortSpec) -> Option<IngressGuard> {
     wanted.filter().filter(|_| wanted.port.kind.xdp().is_some())?;
     let (device, namespace) = wanted.port.kind.device()?;

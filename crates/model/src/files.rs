@@ -1,4 +1,4 @@
-//! Files that the configuration objects name.
+//! Files to which configuration objects refer.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};

@@ -245,7 +245,7 @@ pub trait Datapath: Send + Sync + 'static {
     fn modify(&self, changes: Vec<Mod>) -> Result<(), (usize, FlowError)>;
 
     /// Applies changes like [`Datapath::modify`], on behalf of a session. The notifications
-    /// ([`Event::Caused`]) name the session and its request.
+    /// ([`Event::Caused`](switch::flow::Event::Caused)) name the session and its request.
     ///
     /// # Errors
     /// Returns the errors of [`Datapath::modify`].

@@ -178,8 +178,8 @@ fn actions() -> impl Strategy<Value = Action> {
     leaf.prop_recursive(3, 12, 4, |inner| proptest::collection::vec(inner, 0..4).prop_map(Action::Clone))
 }
 
-/// Returns the actions in the form of the version: loaded fields in OpenFlow 1.0, and set fields in later
-/// versions.
+/// Returns the actions in the form that the OpenFlow version uses: actions that load fields in OpenFlow 1.0, and
+/// `set_field` actions in later versions.
 fn suited(actions: Vec<Action>, version: Version) -> Vec<Action> {
     let load = version <= Version::V11;
     let suit = |action| match action {

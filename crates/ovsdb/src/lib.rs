@@ -13,7 +13,7 @@
 //! The user of the crate returns a [`SwitchStatus`] with the resulting status, and the client writes only values that
 //! differ from the database. This crate only transfers values. The user of the crate applies the configuration.
 //!
-//! [`rpc`] is a separate implementation of JSON-RPC 1.0 over streams, which `ovs-appctl` uses as well.
+//! [`rpc`] implements JSON-RPC 1.0 over streams and does not depend on OVSDB. `ovs-appctl` uses the same protocol.
 //!
 //! ```
 //! use ovsdb::{Target, rpc};

@@ -514,8 +514,8 @@ impl Packet {
         true
     }
 
-    /// Makes a packet of one frame empty. The packet data starts after the default headroom again, so that the frame
-    /// can be filled with another packet.
+    /// Empties a packet, which must consist of one frame. The packet data starts after the default headroom again, so
+    /// that the frame can be filled with another packet.
     pub fn reset(&mut self) {
         self.offset = HEADROOM;
         self.len = 0;

@@ -97,10 +97,10 @@ impl PinPath {
         Ok(names)
     }
 
-    /// Restricts access to the parent of all pin directories under the root of [`PinPath::new`] to the user of the
-    /// process, because other users had access in earlier releases. If another user owned the directory, changes the
-    /// owner to the user of the process, removes the other user's files in it, and returns `true`. Does nothing if the
-    /// directory does not exist.
+    /// Makes the directory that contains all pin directories of [`PinPath::new`] accessible only to the user of the
+    /// process. In earlier releases, other users had access. If another user owned the directory, changes the owner to
+    /// the user of the process, removes the other user's files in it, and returns `true`. Otherwise returns `false`.
+    /// Does nothing if the directory does not exist.
     ///
     /// # Errors
     /// Returns [`Error::Pin`] if the owner or the mode cannot be changed.

@@ -19,8 +19,8 @@ type Descriptions = BTreeMap<u32, FlowPort>;
 /// Ports of one OpenFlow bridge, as they were last written to the bridge's flow tables.
 #[derive(Default)]
 pub struct FlowPorts {
-    /// Descriptions at the last call. The descriptions are in the flow tables, or in `pending` if they have not been
-    /// written yet. `None` before the first call.
+    /// Descriptions at the last update of the ports. The descriptions are in the flow tables, or in `pending` if they
+    /// have not been written yet. `None` before the first update.
     last: Option<Descriptions>,
     /// Descriptions that a thread will write to the flow tables. The value changes only while the flow tables
     /// are locked or while the data plane's state is locked, and only the newest descriptions are written.

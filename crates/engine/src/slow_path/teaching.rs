@@ -162,7 +162,8 @@ mod tests {
         assert_eq!([2005, 2006].map(|number| is_taught(&mut teaching, number)), [true, true]);
     }
 
-    /// A limiter whose sources always execute learn actions that exceed the limit of work.
+    /// A test rig with a limiter. Each source of packets executes `learn` actions that are more expensive than the
+    /// limit for actions without a permit.
     struct Rig {
         pipeline: Pipeline,
         teaching: Teaching,
