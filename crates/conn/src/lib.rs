@@ -12,6 +12,8 @@
 //!       |      '--- extension    marks and labels
 //!       |--- tcp, sctp           protocol states
 //!       '--- zone::Zones         numbers, limits and time-out policies of zones
+//!
+//!  nat                    addresses and ports of translated connections
 //! ```
 //!
 //! No function of the data path allocates, locks, reads a clock or panics on any input. Times are arguments.
@@ -39,6 +41,7 @@ pub mod entry;
 pub mod extension;
 pub mod headers;
 mod index;
+pub mod nat;
 pub mod sctp;
 pub mod table;
 pub mod tcp;

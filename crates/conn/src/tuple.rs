@@ -19,7 +19,7 @@ use sync::hash::{Secret, Secrets, fold};
 use crate::Direction;
 
 /// An IP address as a number: `u32` for IPv4, `u128` for IPv6.
-pub trait Address: Copy + Ord + Hash + Debug + Default + 'static {
+pub trait Address: Copy + Ord + Hash + Debug + Default + Into<u128> + TryFrom<u128> + 'static {
     /// Returns the sum of products of both addresses with the secret numbers (see [`sync::hash`]).
     fn hash_pair(low: Self, high: Self, secrets: &[Secret; 4]) -> u64;
 }
