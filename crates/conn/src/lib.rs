@@ -13,7 +13,7 @@
 //!       |--- tcp, sctp           protocol states
 //!       '--- zone::Zones         numbers, limits and time-out policies of zones
 //!
-//!  nat                    addresses and ports of translated connections
+//!  nat                    addresses and ports of translated connections; rewriting of packets
 //! ```
 //!
 //! No function of the data path allocates, locks, reads a clock or panics on any input. Times are arguments.

@@ -1,13 +1,17 @@
-//! Network address translation (NAT): choice of addresses and ports.
+//! Network address translation (NAT): choice of addresses and ports, and rewriting of packets.
 //!
 //! A connection with source NAT has another address and port towards the remote end. [`ports::Ports`] chooses them.
+//! [`translate`] rewrites the headers of the packets of both directions.
 //!
 //! ```text
 //!  ports       free address and port for a new connection; release after its end
 //!    '--- bitmap      used numbers as trees of 64-bit words
 //!           '--- sparse   hash table of the words that are not zero
+//!
+//!  translate   addresses, ports and checksums of a packet, and of the packet that an ICMP error quotes
 //! ```
 
 mod bitmap;
 pub mod ports;
 mod sparse;
+pub mod translate;

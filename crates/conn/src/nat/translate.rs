@@ -1,0 +1,388 @@
+//! Rewriting of the addresses, ports and checksums of packets for network address translation.
+//!
+//! | protocol | fields that change | checksum |
+//! |---|---|---|
+//! | IPv4 | addresses | of the header |
+//! | TCP, UDP | ports | incremental (RFC 1624). A UDP checksum of 0 stays 0. |
+//! | DCCP, UDP-Lite | none | incremental, for the addresses of the pseudo-header |
+//! | SCTP | ports | CRC32c of the difference, as a CRC is linear. A wrong CRC stays wrong. |
+//! | ICMP, ICMPv6 query | identifier | incremental |
+//! | ICMP, ICMPv6 error | the fields of the quoted packet, with the ends exchanged | incremental |
+//! | other | none | none |
+//!
+//! An ICMP error goes in the direction opposite to the packet that it quotes. The destination of the error is
+//! therefore the source of the quoted packet, and both are rewritten (RFC 5508 section 4). The source of the error is
+//! rewritten as if the error came from the end of the connection, so the address of the end stays hidden. The quoted
+//! packet may be truncated, and its protocol may be unknown. The checksums in the quoted headers change likewise,
+//! apart from the CRC of SCTP, which covers bytes that the quote does not contain.
+//!
+//! All functions are total. An error leaves the packet unchanged.
+
+use packet::checksum::{crc32c_continue, finish, finish_udp, fold, sum};
+use packet::icmp::Icmp;
+use packet::icmpv6::Icmpv6;
+use packet::ipv4::Ipv4;
+use packet::ipv6::Ipv6;
+use packet::ipv6_ext::Extensions;
+use packet::{DropReason, HeaderError, ip_proto, ipv4, ipv6};
+use zerocopy::FromBytes;
+
+use crate::tuple::{Address, Query};
+
+/// Protocol number of DCCP (RFC 4340).
+const DCCP: u8 = 33;
+/// Protocol number of UDP-Lite (RFC 3828).
+const UDP_LITE: u8 = 136;
+/// Length in bytes of the header of ICMP and ICMPv6 errors before the quoted packet.
+const ERROR_HEADER: usize = 8;
+/// Bytes above IP in which all rewritten fields lie: the header of TCP without options.
+const REWRITTEN: usize = 20;
+
+/// New values of the fields of a packet. `None`: the field stays unchanged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rewrite<A> {
+    /// Source address.
+    pub source: Option<A>,
+    /// Destination address.
+    pub destination: Option<A>,
+    /// Source port of TCP, UDP or SCTP.
+    pub source_port: Option<u16>,
+    /// Destination port of TCP, UDP or SCTP.
+    pub destination_port: Option<u16>,
+    /// Identifier of an ICMP or ICMPv6 query.
+    pub identifier: Option<u16>,
+}
+
+impl<A> Rewrite<A> {
+    /// Returns the new values with source and destination exchanged, for a packet in the opposite direction.
+    #[must_use]
+    pub fn exchanged(self) -> Rewrite<A> {
+        let Rewrite { source, destination, source_port, destination_port, identifier } = self;
+        Rewrite {
+            source: destination,
+            destination: source,
+            source_port: destination_port,
+            destination_port: source_port,
+            identifier,
+        }
+    }
+}
+
+/// State of the checksum above IP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Checksum {
+    /// The checksum covers the packet.
+    Complete,
+    /// The checksum field holds the sum of the pseudo-header, not complemented, and the port completes the checksum.
+    /// The field of a protocol without a pseudo-header has no meaning.
+    Partial,
+}
+
+/// Reason for which a packet is not translated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotTranslated {
+    /// A header is incomplete, or has a field with an invalid value.
+    Header(DropReason),
+    /// The packet is the first fragment of an SCTP packet. The change of the CRC depends on the length of the whole
+    /// packet.
+    SctpFragment,
+}
+
+impl From<HeaderError> for NotTranslated {
+    fn from(error: HeaderError) -> NotTranslated {
+        NotTranslated::Header(error.reason())
+    }
+}
+
+/// Rewrites an IPv4 packet. Bytes after the packet stay unchanged. `checksum` is the state of the checksum of TCP, UDP,
+/// SCTP or ICMP.
+///
+/// # Errors
+/// Returns the reason for which the packet is not translated. The packet is unchanged then.
+pub fn translate_ipv4(
+    packet: &mut [u8],
+    rewrite: &Rewrite<u32>,
+    checksum: Checksum,
+) -> Result<(), NotTranslated> {
+    let end = usize::from(Ipv4::parse(packet)?.total_len());
+    let bytes = packet.get_mut(..end).unwrap_or_default();
+    let layout = Layout::of_ipv4(bytes).ok_or(NotTranslated::Header(DropReason::Ipv4Truncated))?;
+    translate(bytes, layout, rewrite, checksum)
+}
+
+/// Rewrites an IPv6 packet. Bytes after the packet stay unchanged. `checksum` is the state of the checksum of TCP, UDP,
+/// SCTP or ICMPv6.
+///
+/// # Errors
+/// Returns the reason for which the packet is not translated. The packet is unchanged then.
+pub fn translate_ipv6(
+    packet: &mut [u8],
+    rewrite: &Rewrite<u128>,
+    checksum: Checksum,
+) -> Result<(), NotTranslated> {
+    let view = Ipv6::parse(packet)?;
+    view.upper()?;
+    let end = size_of::<ipv6::Header>() + view.payload().len();
+    let bytes = packet.get_mut(..end).unwrap_or_default();
+    let layout = Layout::of_ipv6(bytes).ok_or(NotTranslated::Header(DropReason::Ipv6Truncated))?;
+    translate(bytes, layout, rewrite, checksum)
+}
+
+/// Places of the fields in a packet, which may be a truncated quote.
+#[derive(Clone, Copy)]
+struct Layout {
+    /// Offset of the source address. The destination address follows.
+    source: usize,
+    /// Offset of the checksum of the IPv4 header.
+    header_checksum: Option<usize>,
+    /// Protocol above IP.
+    protocol: u8,
+    /// Offset of the header above IP. `None` for a fragment other than the first, and for a quote without this header.
+    upper: Option<usize>,
+    /// Whether the packet is a fragment.
+    is_fragment: bool,
+}
+
+impl Layout {
+    /// Returns the layout of an IPv4 packet. Returns `None` if the header without options is incomplete or invalid.
+    fn of_ipv4(bytes: &[u8]) -> Option<Layout> {
+        let (header, _) = ipv4::Header::ref_from_prefix(bytes).ok()?;
+        let (version, words) = (header.version_ihl >> 4, usize::from(header.version_ihl & 0x0f));
+        if version != 4 || words < 5 {
+            return None;
+        }
+        // The lower 13 bits are the offset, and the bit above them says that more fragments follow.
+        let (offset, is_fragment) = (header.fragment.get() & 0x1fff, header.fragment.get() & 0x3fff != 0);
+        let upper = Some(words * 4).filter(|upper| offset == 0 && *upper <= bytes.len());
+        Some(Layout { source: 12, header_checksum: Some(10), protocol: header.proto, upper, is_fragment })
+    }
+
+    /// Returns the layout of an IPv6 packet. Returns `None` if the header without extensions is incomplete or invalid.
+    fn of_ipv6(bytes: &[u8]) -> Option<Layout> {
+        let (header, rest) = ipv6::Header::ref_from_prefix(bytes).ok()?;
+        if header.version_class_label.get() >> 28 != 6 {
+            return None;
+        }
+        let layout =
+            Layout { source: 8, header_checksum: None, protocol: 0, upper: None, is_fragment: false };
+        let Ok(upper) = Extensions::new(header.next_header, rest).upper() else { return Some(layout) };
+        let is_first = upper.fragment.is_none_or(|fragment| fragment.offset() == 0);
+        Some(Layout {
+            protocol: upper.proto,
+            upper: is_first.then_some(bytes.len() - upper.payload.len()),
+            is_fragment: upper.fragment.is_some(),
+            ..layout
+        })
+    }
+
+    fn is_ipv6(&self) -> bool {
+        self.header_checksum.is_none()
+    }
+
+    fn is_icmp(&self) -> bool {
+        self.protocol == if self.is_ipv6() { ip_proto::ICMPV6 } else { ip_proto::ICMP }
+    }
+
+    /// Returns the layout of the packet that an ICMP error of this address family quotes.
+    fn of_quote(&self, quote: &[u8]) -> Option<Layout> {
+        if self.is_ipv6() { Layout::of_ipv6(quote) } else { Layout::of_ipv4(quote) }
+    }
+}
+
+/// Change of a partial sum (see [`packet::checksum`]), reduced to 16 bits.
+#[derive(Clone, Copy, Default)]
+struct Change(u16);
+
+impl Change {
+    /// Returns the change of bytes at an even offset.
+    fn of(old: &[u8], new: &[u8]) -> Change {
+        Change::of_sums(sum(old), sum(new))
+    }
+
+    fn of_sums(old: u32, new: u32) -> Change {
+        Change(fold(u32::from(!fold(old)) + u32::from(fold(new))))
+    }
+
+    fn and(self, other: Change) -> Change {
+        Change(fold(u32::from(self.0) + u32::from(other.0)))
+    }
+}
+
+/// Rewrites a packet whose lengths are valid.
+fn translate<A: Address>(
+    bytes: &mut [u8],
+    layout: Layout,
+    rewrite: &Rewrite<A>,
+    checksum: Checksum,
+) -> Result<(), NotTranslated> {
+    if let Some(upper) = layout.upper.and_then(|upper| bytes.get(upper..)) {
+        let (need, reason) = match layout.protocol {
+            ip_proto::TCP => (20, DropReason::TcpTruncated),
+            ip_proto::UDP => (8, DropReason::UdpTruncated),
+            ip_proto::SCTP => (12, DropReason::SctpTruncated),
+            _ if layout.is_icmp() && layout.is_ipv6() => (8, DropReason::Icmpv6Truncated),
+            _ if layout.is_icmp() => (8, DropReason::IcmpTruncated),
+            _ => (0, DropReason::Ipv4Truncated),
+        };
+        if upper.len() < need {
+            return Err(NotTranslated::Header(reason));
+        }
+        let has_ports = rewrite.source_port.is_some() || rewrite.destination_port.is_some();
+        let needs_crc = layout.protocol == ip_proto::SCTP && checksum == Checksum::Complete && has_ports;
+        if needs_crc && layout.is_fragment {
+            return Err(NotTranslated::SctpFragment);
+        }
+    }
+    let addresses = set_addresses(bytes, &layout, rewrite);
+    let Some(upper) = layout.upper.and_then(|upper| bytes.get_mut(upper..)) else { return Ok(()) };
+    if layout.protocol == ip_proto::SCTP {
+        set_sctp_ports(upper, rewrite, checksum);
+    } else if layout.is_icmp() && is_error(&layout, upper) {
+        let quote = upper.get_mut(ERROR_HEADER..).unwrap_or_default();
+        let inner = translate_quote(quote, &layout, &rewrite.exchanged());
+        let pseudo = if layout.is_ipv6() { addresses } else { Change::default() };
+        update(upper, 2, pseudo, inner, checksum);
+    } else {
+        set_upper(upper, &layout, rewrite, addresses, checksum);
+    }
+    Ok(())
+}
+
+/// Rewrites the packet that an ICMP error quotes, and returns the change of its sum.
+fn translate_quote<A: Address>(quote: &mut [u8], error: &Layout, rewrite: &Rewrite<A>) -> Change {
+    let Some(layout) = error.of_quote(quote) else { return Change::default() };
+    // All rewritten fields are in this part. Its length is even unless the message ends there.
+    let end = layout.upper.unwrap_or(layout.source + 2 * size_of::<A>()).saturating_add(REWRITTEN);
+    let end = end.min(quote.len());
+    let part = quote.get_mut(..end).unwrap_or_default();
+    let before = sum(part);
+    let addresses = set_addresses(part, &layout, rewrite);
+    if let Some(upper) = layout.upper.and_then(|upper| part.get_mut(upper..)) {
+        if layout.protocol == ip_proto::SCTP {
+            set_ports(upper, rewrite);
+        } else {
+            set_upper(upper, &layout, rewrite, addresses, Checksum::Complete);
+        }
+    }
+    Change::of_sums(before, sum(part))
+}
+
+/// Returns whether an ICMP or ICMPv6 message is an error.
+fn is_error(layout: &Layout, message: &[u8]) -> bool {
+    if layout.is_ipv6() {
+        Icmpv6::parse(message).is_ok_and(|message| message.is_error())
+    } else {
+        Icmp::parse(message).is_ok_and(|message| message.is_error())
+    }
+}
+
+/// Rewrites the addresses of a packet and the checksum of its IPv4 header. Returns the change of the pseudo-header.
+fn set_addresses<A: Address>(bytes: &mut [u8], layout: &Layout, rewrite: &Rewrite<A>) -> Change {
+    let len = size_of::<A>();
+    let mut change = Change::default();
+    for (at, new) in [(layout.source, rewrite.source), (layout.source + len, rewrite.destination)] {
+        let Some(new) = new else { continue };
+        let new: u128 = new.into();
+        let new = &new.to_be_bytes()[16 - len..];
+        change = change.and(set(bytes, at, new));
+    }
+    if let Some(at) = layout.header_checksum {
+        update(bytes, at, Change::default(), change, Checksum::Complete);
+    }
+    change
+}
+
+/// Rewrites the header above IP, apart from SCTP and ICMP errors. Fields beyond a truncated header are ignored.
+/// `addresses` is the change of the pseudo-header.
+fn set_upper<A: Address>(
+    upper: &mut [u8],
+    layout: &Layout,
+    rewrite: &Rewrite<A>,
+    addresses: Change,
+    checksum: Checksum,
+) {
+    match layout.protocol {
+        ip_proto::TCP => {
+            let ports = set_ports(upper, rewrite);
+            update(upper, 16, addresses, ports, checksum);
+        }
+        ip_proto::UDP => {
+            let ports = set_ports(upper, rewrite);
+            update_udp(upper, addresses, ports, checksum);
+        }
+        DCCP | UDP_LITE => update(upper, 6, addresses, Change::default(), checksum),
+        _ if layout.is_icmp() => {
+            let is_ipv6 = layout.is_ipv6();
+            let query = if is_ipv6 { Query::of_icmpv6(upper) } else { Query::of_icmp(upper) };
+            let identifier = rewrite.identifier.filter(|_| query.is_some());
+            let inner = identifier.map_or_else(Change::default, |new| set(upper, 4, &new.to_be_bytes()));
+            update(upper, 2, if is_ipv6 { addresses } else { Change::default() }, inner, checksum);
+        }
+        _ => {}
+    }
+}
+
+/// Rewrites the ports at the start of a header, and returns the change of the header.
+fn set_ports<A>(upper: &mut [u8], rewrite: &Rewrite<A>) -> Change {
+    let mut change = Change::default();
+    for (at, new) in [(0, rewrite.source_port), (2, rewrite.destination_port)] {
+        change = change.and(new.map_or_else(Change::default, |new| set(upper, at, &new.to_be_bytes())));
+    }
+    change
+}
+
+/// Rewrites the ports of a complete SCTP packet and its CRC32c (RFC 9260 appendix A).
+fn set_sctp_ports<A>(packet: &mut [u8], rewrite: &Rewrite<A>, checksum: Checksum) {
+    const ZEROS: [u8; 256] = [0; 256];
+    let before = packet.first_chunk::<4>().copied().unwrap_or_default();
+    set_ports(packet, rewrite);
+    let after = packet.first_chunk::<4>().copied().unwrap_or_default();
+    if before == after || checksum == Checksum::Partial {
+        return;
+    }
+    // The CRC register is linear without its initial state: the difference of two CRCs is the CRC of the difference.
+    let difference: [u8; 4] = std::array::from_fn(|at| before[at] ^ after[at]);
+    let mut state = crc32c_continue(0, &difference);
+    let mut rest = packet.len() - difference.len();
+    while rest > 0 {
+        let len = rest.min(ZEROS.len());
+        state = crc32c_continue(state, &ZEROS[..len]);
+        rest -= len;
+    }
+    if let Some(field) = packet.get_mut(8..).and_then(<[u8]>::first_chunk_mut::<4>) {
+        *field = (u32::from_le_bytes(*field) ^ state).to_le_bytes();
+    }
+}
+
+/// Writes bytes at an even offset, and returns their change. Does nothing if the field is not complete.
+fn set(bytes: &mut [u8], at: usize, new: &[u8]) -> Change {
+    let Some(field) = bytes.get_mut(at..at + new.len()) else { return Change::default() };
+    let change = Change::of(field, new);
+    field.copy_from_slice(new);
+    change
+}
+
+/// Updates the Internet checksum at an offset. `pseudo` is the change of the pseudo-header, and `inner` is the change
+/// of the bytes that follow it. Does nothing if the field is not complete.
+fn update(bytes: &mut [u8], at: usize, pseudo: Change, inner: Change, checksum: Checksum) {
+    let Some(field) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<2>) else { return };
+    let old = u16::from_be_bytes(*field);
+    let new = match checksum {
+        Checksum::Complete => finish(u32::from(!old) + u32::from(pseudo.and(inner).0)),
+        Checksum::Partial => fold(u32::from(old) + u32::from(pseudo.0)),
+    };
+    *field = new.to_be_bytes();
+}
+
+/// Updates the checksum of a UDP header. A complete checksum of 0 means that there is none (RFC 768), and stays 0.
+fn update_udp(udp: &mut [u8], pseudo: Change, inner: Change, checksum: Checksum) {
+    let Some(field) = udp.get_mut(6..).and_then(<[u8]>::first_chunk_mut::<2>) else { return };
+    match (checksum, u16::from_be_bytes(*field)) {
+        (Checksum::Partial, _) => update(udp, 6, pseudo, inner, checksum),
+        (Checksum::Complete, 0) => {}
+        (Checksum::Complete, old) => {
+            let new = finish_udp(u32::from(!old) + u32::from(pseudo.and(inner).0));
+            *field = new.to_be_bytes();
+        }
+    }
+}
