@@ -8,10 +8,12 @@
 //!    '--- bitmap      used numbers as trees of 64-bit words
 //!           '--- sparse   hash table of the words that are not zero
 //!
-//!  translate   addresses, ports and checksums of a packet, and of the packet that an ICMP error quotes
+//!  mapping     ends of a connection before and behind NAT, and the tuple of the replies
+//!    '--- translate   addresses, ports and checksums of a packet, and of the packet that an ICMP error quotes
 //! ```
 
 mod bitmap;
+pub mod mapping;
 pub mod ports;
 mod sparse;
 pub mod translate;

@@ -1,8 +1,10 @@
-//! Verifies that the data path allocates nothing: tracking, commits, marks, displaced entries, expiry and flushes.
+//! Verifies that the data path allocates nothing: tracking, commits, marks, displaced entries,
+//! expiry, flushes, and ports for NAT.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use conn::headers::{Content, Packet};
+use conn::nat::ports::{Flow, NotAllocated, Ports, Range, Selection};
 use conn::table::Sizes;
 use conn::track::{Commit, Tracked, Tracker};
 use conn::tuple::{End, Tuple, TupleHash};
@@ -18,8 +20,14 @@ fn packet(from: u32, to: u32) -> Packet<u32> {
     Packet { tuple, source, content: Content::Udp }
 }
 
+/// The heap counts the allocations of all threads, so one test calls both functions.
 #[test]
-fn the_life_of_connections_allocates_nothing() {
+fn the_data_path_allocates_nothing() {
+    track_connections();
+    allocate_ports();
+}
+
+fn track_connections() {
     let sizes = Sizes { entries: 1000, embryonic: 100, extensions: 500 };
     let (mut tracker, mut zones) = (Tracker::<u32>::new(sizes, TupleHash::new()), Zones::new());
     let packets: Vec<_> = (1..3000).map(|number| [packet(number, 0), packet(0, number)]).collect();
@@ -44,4 +52,24 @@ fn the_life_of_connections_allocates_nothing() {
     let counts = tracker.table.counts();
     assert!(counts.displaced > 1000 && counts.expired > 0 && counts.table_full > 0, "{counts:?}");
     assert_eq!(tracker.table.count(), 0);
+}
+
+fn allocate_ports() {
+    let mut ports = Ports::<u32>::new(2000);
+    let range = Range { first_address: 1, last_address: 2, first_port: 1, last_port: 500 };
+    let flow = |number: u32| {
+        let (source, remote) = (End { address: number % 7, port: 80 }, End { address: number % 2, port: 80 });
+        Flow { zone: 0, protocol: 6, source, remote }
+    };
+    let mut external = vec![End::default(); 2000];
+    let before = allocations();
+    for (number, external) in (0..).zip(&mut external) {
+        *external = ports.allocate(&range, &flow(number), Selection::default(), |_| true).unwrap_or_default();
+    }
+    let refused = ports.allocate(&range, &flow(0), Selection::default(), |_| true);
+    for (number, external) in (0..).zip(&external) {
+        assert!(ports.release(&range, &flow(number), *external));
+    }
+    assert_eq!(allocations() - before, 0);
+    assert_eq!(refused, Err(NotAllocated::Exhausted));
 }
