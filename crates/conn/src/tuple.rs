@@ -144,10 +144,10 @@ pub struct Tuple<A> {
     pub low: A,
     /// Address of [`Side::High`].
     pub high: A,
-    /// Port of [`Side::Low`], or the identifier of an ICMP query.
+    /// Port number of the end [`Side::Low`], or the identifier of an ICMP query.
     pub low_port: u16,
-    /// Port of [`Side::High`]. For an ICMP query: twice the number of the class, plus 1 if the querier is
-    /// [`Side::High`].
+    /// Port number of the end [`Side::High`]. For an ICMP query: twice the number of the class, plus 1 if the end
+    /// [`Side::High`] has sent the query.
     pub high_port: u16,
     /// Zone of the connection.
     pub zone: u16,

@@ -126,8 +126,8 @@ impl Share {
     }
 }
 
-/// Returns the share of a core that the reference thread takes. The reference thread makes about as many wake-ups and
-/// system calls as an idle daemon.
+/// Runs the reference thread for a time, and returns the share of a CPU core that the thread has used. The thread makes
+/// about as many wake-ups and system calls as an idle daemon.
 fn yardstick(time: Duration) -> f64 {
     let spent = || -> u64 {
         let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();

@@ -32,9 +32,11 @@ pub struct SharedEvent {
 }
 
 impl SharedEvent {
-    /// Creates a shared event. `of_bridge` is the memory of the bridge's queued events. Returns the event
-    /// unchanged as an error if the memory limit of the bridge or of the process would be exceeded. Packet-in
+    /// Creates a shared event. `of_bridge` is the memory of the bridge's queued events. Packet-in
     /// events may use only half of the memory, so that the rest is left to other events.
+    ///
+    /// # Errors
+    /// Returns the unchanged event if it would exceed the memory limit of the bridge or of the process.
     #[allow(clippy::result_large_err, reason = "an event that does not fit is handed back as it is")]
     fn new(event: Event, continues: bool, of_bridge: &Arc<AtomicUsize>) -> Result<SharedEvent, Event> {
         let octets = event.memory();

@@ -79,7 +79,7 @@ pub struct VethConfig {
     pub name: String,
     /// Namespace of the peer. `None` for the namespace of the calling thread.
     pub netns: Option<Netns>,
-    /// Name of the peer in its namespace.
+    /// Device name of the peer, in the namespace of the peer.
     pub far_name: String,
     /// IP addresses of the peer with their prefix lengths.
     pub addresses: Vec<InterfaceAddress>,

@@ -265,7 +265,8 @@ fn filters() -> [(&'static str, Vec<Rule>); 4] {
     ]
 }
 
-/// Returns filters with SYN cookies: each scheme alone, and all options together with all fields.
+/// Returns named lists of filter rules with SYN cookies: one list for each scheme, and one list in which the rules use
+/// all options and all fields.
 fn services() -> [(&'static str, Vec<Rule>); 3] {
     let service = |name: &str, scheme| Rule {
         name: name.to_owned(),

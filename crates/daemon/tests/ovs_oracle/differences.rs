@@ -385,7 +385,7 @@ fn walk_tags(frame: &mut [u8], mut what: impl FnMut(&mut [u8])) {
     }
 }
 
-/// Sets the checksum of the transport header after the tags of a frame to 0, also in a fragment.
+/// Sets the TCP or UDP checksum of a frame to 0. The frame may have VLAN tags, and its packet may be a fragment.
 fn clear_sum(frame: &mut [u8]) {
     let mut at = 12;
     while let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.get(at..at + 2) {

@@ -50,8 +50,8 @@ impl HandoverBundle {
     }
 
     /// Closes the descriptors of the named ports, which must then be opened again. The kernel releases the
-    /// ports' queues when the successor has closed its descriptors, too. Devices of ports that have a filter in their
-    /// hooks get guards before.
+    /// ports' queues when the successor has closed its descriptors, too. Before the descriptors are closed, a guard is
+    /// attached to the device of each port whose hook has a filter.
     pub fn release(&mut self, ports: &[String], config: &Config) {
         self.guards.extend(guards(ports, config));
         for name in ports {

@@ -27,9 +27,9 @@ pub(super) struct Teaching {
 /// Origin of a packet that executes learn actions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
-    /// A port of the bridge.
+    /// The packet arrived on this port of the bridge.
     Port(PortId),
-    /// A packet-out of any controller of the bridge.
+    /// A controller of the bridge has sent the packet as a packet-out. All controllers count as one origin.
     PacketOut,
 }
 

@@ -285,7 +285,7 @@ fn returned(identity: &FlowKey, flows: &mut Flows) -> Option<Ticket> {
     pending.ticket.take()
 }
 
-/// State of one round's processing of messages of the slow path ([`answers`]).
+/// Counts of what [`answers`] has processed in the current round of the worker. The counts limit the work of a round.
 #[derive(Default)]
 pub struct AnswerBudget {
     /// Number of messages processed.

@@ -186,7 +186,7 @@ fn a_query_that_listeners_discard_cuts_no_listener_off() {
 }
 
 /// An attacker joins a group and sends forged general queries that reach no other host. The other members stay in the
-/// group, although they do not answer the queries.
+/// group, although the queries do not reach them and they send no reports.
 #[test]
 fn a_querier_that_listeners_do_not_hear_starves_none() {
     let forged = || query([203, 0, 113, 1].into(), 100, Ipv4Addr::UNSPECIFIED);
