@@ -10,7 +10,8 @@ use switch::flow::{Event, FlowError, Mod, Origin, PacketOut};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
 
 use crate::budget;
-use crate::datapath::{Datapath, Interest, Outcome, Reservation, SharedEvent, Subscription, TableMod};
+use crate::datapath::{Datapath, Outcome, Reservation, TableMod};
+use crate::events::{Interest, SharedEvent, Subscription};
 use crate::events::{is_about_rules, is_for_all};
 use crate::wire::{HEADER, Header};
 

@@ -227,12 +227,12 @@ pub fn begin_experimenter(out: &mut Vec<u8>, version: Version, vendor: u32, subt
 /// Returns [`TooLong`] and removes the message from `out`, if the message is longer than [`MAX_LENGTH`].
 pub fn finish(out: &mut Vec<u8>, start: usize) -> Result<(), TooLong> {
     let octets = out.len() - start;
-    let Ok(length) = u16::try_from(octets) else {
+    if octets > MAX_LENGTH {
         // With another length, the peer would read the rest of the message as further messages.
         out.truncate(start);
         return Err(TooLong(octets));
-    };
-    out[start + 2..start + 4].copy_from_slice(&length.to_be_bytes());
+    }
+    out.set_length(start, 2);
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use super::multipart::{Named, within};
 use super::packet_in_scheduler::{PacketInScheduler, QueuedPacketIn, parts};
 use super::{Answer, GATHER, Own, Session, Turn};
 use crate::connection_manager::{Notice, Role};
-use crate::datapath::SharedEvent;
+use crate::events::SharedEvent;
 use crate::wire::error::Error;
 use crate::wire::flow::{self, Update};
 use crate::wire::ofp::flow::*;
@@ -163,11 +163,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             }
             // The change was not requested by a session, or its events are passed one by one.
             Event::PacketIn(_) | Event::Request(_) | Event::Caused(..) => {}
-            Event::Lost(count) => {
-                self.board.lost.fetch_add(*count, Ordering::Relaxed);
-                self.is_behind |= !self.monitors.is_empty();
-            }
-            Event::LostPackets(count) => _ = self.board.lost.fetch_add(*count, Ordering::Relaxed),
+            // The connection manager has counted the loss.
+            Event::Lost(_) | Event::LostPackets(_) => {}
         }
         own
     }

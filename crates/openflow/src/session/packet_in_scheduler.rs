@@ -13,7 +13,7 @@ use std::time::Duration;
 use switch::flow::{Event, Origin, PacketIn};
 use tokio::time::Instant;
 
-use crate::datapath::SharedEvent;
+use crate::events::SharedEvent;
 
 /// Maximum memory in octets of a session's queued packets.
 const OCTETS: usize = 4 << 20;
