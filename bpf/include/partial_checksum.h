@@ -6,8 +6,8 @@
  *
  * One complete checksum in 65,536 also equals the sum of the pseudo-header. If its packet went to the worker,
  * later packets of the flow would wait behind it. The hook therefore verifies such a checksum over the whole
- * segment. It does not where the preceding packet of the queue had a partial checksum, because the sender then
- * leaves all of them to its device.
+ * segment. It does not where the preceding TCP or UDP packet of the queue had a partial checksum, because the
+ * sender then leaves all of them to its device.
  */
 #ifndef PARTIAL_CHECKSUM_H
 #define PARTIAL_CHECKSUM_H
@@ -106,24 +106,26 @@ struct checksum_segment {
 	__u32 sum;    /* of the pseudo-header */
 };
 
-/* Returns whether the checksum in a transport header equals the sum of the pseudo-header. */
+/*
+ * Writes the segment, and returns whether the checksum in its header equals the sum of the pseudo-header.
+ */
 TRIVIUM_INLINE int bare_sum(void *l4, void *end, __u8 protocol, __u64 sum, __u32 length,
 			    struct checksum_segment *segment)
 {
 	__be16 *check = l4 + (protocol == IPPROTO_TCP ? 16 : 6);
 
-	if ((void *)(check + 1) > end || *check != fold(sum))
+	if ((void *)(check + 1) > end)
 		return 0;
 	segment->l4 = l4;
 	segment->length = length;
 	segment->sum = fold(sum);
-	return 1;
+	return *check == segment->sum;
 }
 
 /*
  * Returns whether the checksum of a frame may be partial. Frames that cannot be read return 1, so that the
- * worker or the kernel's stack examines them. Writes the segment whose checksum equals the sum of the
- * pseudo-header, or a segment without length.
+ * worker or the kernel's stack examines them. Writes the segment of a TCP or UDP packet that is no fragment, or
+ * a segment without length for other frames.
  */
 TRIVIUM_INLINE int may_be_partial(void *at, void *end, __be16 ethertype, struct checksum_segment *segment)
 {
@@ -179,7 +181,7 @@ TRIVIUM_INLINE int is_partial(struct xdp_md *ctx, void *at, void *end, __be16 et
 	struct checksum_segment segment;
 
 	if (!may_be_partial(at, end, ethertype, &segment)) {
-		if (last && *last)
+		if (segment.length && last && *last)
 			*last = 0;
 		return 0;
 	}

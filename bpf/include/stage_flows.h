@@ -444,6 +444,9 @@ TRIVIUM_INLINE int flow_answer(struct xdp_md *ctx, struct bridge_order *order, _
 	now = bpf_ktime_get_coarse_ns();
 	if (now >= *(volatile __u64 *)&state->until)
 		return BRIDGE_UP;
+	entry = flow_find(seen, hash);
+	if (!entry)
+		return BRIDGE_UP;
 	if (flows.partial && seen->l3) {
 		void *end = (void *)(long)ctx->data_end;
 		void *l3 = (void *)(long)ctx->data + (seen->l3 & 31);
@@ -451,9 +454,6 @@ TRIVIUM_INLINE int flow_answer(struct xdp_md *ctx, struct bridge_order *order, _
 		if (is_partial(ctx, l3, end, seen->key.eth_type, &order->partial))
 			return BRIDGE_UP;
 	}
-	entry = flow_find(seen, hash);
-	if (!entry)
-		return BRIDGE_UP;
 	if (entry->does & FLOW_DROPS) {
 		flow_counted(seen, length, now);
 		bridge_counted(flows.port, length, 1);

@@ -222,20 +222,6 @@ TRIVIUM_INLINE enum filter_verdict cookie_refusal(struct xdp_md *ctx, const stru
 }
 
 /*
- * Returns the time at which a connection became known because it returned its cookie, or was learned without a cookie.
- * Returns a null pointer for other connections.
- */
-TRIVIUM_INLINE __u64 *cookie_connection(const struct cookie_walk *walk, const struct filter_key *key)
-{
-	struct filter_client *client = &walk->work->client;
-	__u64 *seen;
-
-	cookie_client(client, key, walk->rule->slot, FILTER_CLIENT_FLOW);
-	seen = bpf_map_lookup_elem(&filter_clients, client);
-	return seen ? seen : bpf_map_lookup_elem(&filter_learned, client);
-}
-
-/*
  * Learns a connection from segments without a cookie. The connection is learned with the second segment, if
  * its numbers continue those of the first. Forged segments, each of another connection, displace only each
  * other.
@@ -264,14 +250,22 @@ TRIVIUM_INLINE enum filter_verdict cookie_acknowledgement(struct xdp_md *ctx, co
 	const struct filter_rule *rule = walk->rule;
 	int learns = rule->flags & FILTER_COOKIE_ALWAYS ? walk->now - walk->service->since < COOKIE_LEARN :
 							   !cookie_asked(walk);
+	struct filter_client *client = &walk->work->client;
+	int learned = 0;
 	__u64 *seen;
 
 	/* In a dry run no client has received a cookie. */
 	if (rule->flags & FILTER_DRY_RUN)
 		return FILTER_VERDICT_CONTINUE;
-	seen = cookie_connection(walk, key);
+	/* Connections that returned their cookies, and connections that were learned without a cookie. */
+	cookie_client(client, key, rule->slot, FILTER_CLIENT_FLOW);
+	seen = bpf_map_lookup_elem(&filter_clients, client);
+	if (!seen) {
+		seen = bpf_map_lookup_elem(&filter_learned, client);
+		learned = 1;
+	}
 	if (seen) {
-		cookie_locate(ctx, key, walk, seen);
+		cookie_locate(ctx, key, walk, seen, learned);
 		return FILTER_VERDICT_CONTINUE;
 	}
 	if ((key->flags & (TCP_ACK | TCP_SYN | TCP_RST)) == TCP_ACK) {

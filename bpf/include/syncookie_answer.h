@@ -69,6 +69,7 @@ struct cookie_work {
 	struct bpf_sock_tuple tuple;
 	__u8 stations[2 * ETH_ALEN];
 	__u8 swapped[2 * ETH_ALEN];
+	__u64 searched; /* time of the last search of all namespaces for a learned connection */
 };
 
 /*

@@ -17,6 +17,8 @@
 #define COOKIE_NAMESPACES 64
 /* Age of a connection, in nanoseconds, at which the service's kernel has certainly accepted it. */
 #define COOKIE_ACCEPTED 100000000ULL
+/* Minimum time in nanoseconds between two searches for learned connections, on each CPU. */
+#define COOKIE_SEARCH_PAUSE 10000000ULL
 /* Bit in the time at which a connection became known: its socket has been searched for. */
 #define COOKIE_SEARCHED 1ULL
 
@@ -89,10 +91,11 @@ static long cookie_search_step(__u32 step, struct cookie_search *search)
 
 /*
  * Stores the namespace of the service of a known connection. `seen` is the time at which the connection became known.
- * Each connection causes one search, so the cost is bounded by the number of completed handshakes.
+ * Each connection causes at most one search of all namespaces. Forged segments can make connections that are `learned`
+ * without a handshake, so the rate of searches for these is limited.
  */
 TRIVIUM_INLINE void cookie_locate(struct xdp_md *ctx, const struct filter_key *key, const struct cookie_walk *walk,
-				  __u64 *seen)
+				  __u64 *seen, int learned)
 {
 	struct cookie_search search = { .ctx = ctx, .work = walk->work, .found = COOKIE_NAMESPACES };
 	struct filter_client *service = &walk->work->client;
@@ -100,6 +103,11 @@ TRIVIUM_INLINE void cookie_locate(struct xdp_md *ctx, const struct filter_key *k
 
 	if (*seen & COOKIE_SEARCHED || walk->now - *seen < COOKIE_ACCEPTED || filter.scratch)
 		return;
+	if (learned) {
+		if (walk->now - walk->work->searched < COOKIE_SEARCH_PAUSE)
+			return;
+		walk->work->searched = walk->now;
+	}
 	*seen |= COOKIE_SEARCHED;
 	cookie_tuple(walk->work, key);
 	cookie_client(service, key, walk->rule->slot, FILTER_CLIENT_SERVICE);

@@ -254,6 +254,7 @@ fn open_checksums_go_up_where_senders_leave_them() {
     for (frame, is_forwarded) in [
         (&equal, true),
         (&udp(B, A, true), false),
+        (&frame(B, A, &[]), true),
         (&equal, false),
         (&udp(B, A, false), true),
         (&equal, true),
