@@ -36,6 +36,7 @@ use super::filters::{BlocklistFiles, BuiltLists, Changed, Definition, Filters, R
 use super::flows::Flows;
 use super::foreign::Former;
 use super::guards::guard;
+use super::handover::HandoverError;
 use super::hook_offload::{HookOffload, Occasion};
 use super::hook_test::HookTest;
 use super::ids::Names;
@@ -275,7 +276,8 @@ impl RunningState {
             notes.extend(hook.and_then(|hook| custom_program::stays(name, hook)));
         }
         self.filters.ensure(&mut self.ports)?;
-        fault::step("filters").map_err(injected)?;
+        fault::step("filters")
+            .map_err(|cause| PlaneError::failed("config", &HandoverError::Own(cause), ""))?;
         self.steering.ensure(&mut self.ports)?;
         self.filters.ensure_workers(&mut self.ports)?;
         notes.extend(
@@ -642,11 +644,6 @@ impl RunningState {
 fn wanted_of(name: &PortName, config: &Config) -> Result<PortSpec, PlaneError> {
     let cause = "the configuration has no such port";
     PortSpec::of(config, name).ok_or_else(|| PlaneError::not_found(object(name), cause, "apply again"))
-}
-
-/// Converts the cause of an injected fault into the error of a configuration change.
-fn injected(cause: String) -> PlaneError {
-    PlaneError { kind: FailureKind::Failed, object: "config".to_owned(), cause, fix: String::new() }
 }
 
 fn open_one(
