@@ -63,7 +63,7 @@ impl HandoverBundle {
 
     /// Marks the descriptors of all ports with AF_XDP sockets as unusable. The successor may have used the rings of
     /// these sockets before it ended, so this process does not know the content of the rings.
-    pub fn release_sockets(&mut self) {
+    pub fn mark_sockets_unusable(&mut self) {
         let has_sockets =
             |port: &PortRecord| port.queues.iter().any(|queue| matches!(queue.kind, QueueKind::AfXdp { .. }));
         for (name, _) in self.state.ports.iter().filter(|(_, port)| has_sockets(port)) {

@@ -136,8 +136,8 @@ impl Successor {
     ///
     /// # Errors
     /// Returns an error if the successor does not take over. The successor has then ended, and this process
-    /// must resume the data plane from `held`. If the successor may have accessed packets, the descriptors of
-    /// the AF_XDP sockets are closed.
+    /// must resume the data plane from `held`. If the successor may have accessed packets, the descriptors of the
+    /// ports with AF_XDP sockets are then in `held.unusable`.
     pub fn take(mut self, held: &mut HandoverBundle, config: &Config) -> Result<u32, HandoverError> {
         self.link.until(Instant::now() + held.state.patience());
         self.link.send(&held.state, &held.descriptors.in_order())?;
@@ -147,7 +147,7 @@ impl Successor {
         if !self.progress.taken() {
             // The successor may have used the rings.
             self.end();
-            held.release_sockets();
+            held.mark_sockets_unusable();
             return Err(cancelled());
         }
         let pid = self.child.id();
@@ -182,13 +182,13 @@ impl Successor {
         if let Err(error) = committed {
             self.end();
             if self.link.is_not_at_its_end() {
-                held.release_sockets();
+                held.mark_sockets_unusable();
             }
             return Err(error);
         }
         if let Err(error) = self.answer("traffic to flow again") {
             self.end();
-            held.release_sockets();
+            held.mark_sockets_unusable();
             return Err(error);
         }
         Ok(())
