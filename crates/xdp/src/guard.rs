@@ -3,9 +3,13 @@
 //! tc program in front of all others (tcx), drops what the device passes to the kernel stack in between.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 use crate::object::{Opened, guard_object};
 use crate::{Error, sys};
+
+/// Program of all guards of this process. It is loaded for the first guard and kept until the process ends.
+static PROGRAM: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
 /// Program at a device's tc ingress that drops all frames on their way to the kernel stack. Frames that an XDP program
 /// drops or redirects do not reach it. Dropping the value removes the program.
@@ -20,7 +24,11 @@ impl IngressGuard {
     /// # Errors
     /// Returns an error if the kernel refuses the program. Kernels before 6.6 have no tcx links.
     pub fn attach(ifindex: u32) -> Result<IngressGuard, Error> {
-        let program = Opened::new(guard_object(), "trivium_guard")?.load()?.program()?;
+        let mut loaded = PROGRAM.lock().unwrap_or_else(PoisonError::into_inner);
+        let program = match &mut *loaded {
+            Some(program) => program,
+            none => none.insert(Opened::new(guard_object(), "trivium_guard")?.load()?.program()?),
+        };
         let link = sys::tcx_link_create(program.as_fd(), ifindex);
         let link = link.map_err(|source| Error::Query { what: "a guard's attachment", source })?;
         Ok(IngressGuard { _link: link })

@@ -5,12 +5,16 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 
 use support::xsk::Xsk;
 use support::{Namespace, PacketSocket, config, enter, sh, unbound_socket};
 use xdp::live::{Generator, Pass, Traffic, Vary};
-use xdp::{AttachMode, Counter, Error, LocalAddresses, Mode, Owner, PortProgram, ProgramConfig, WhenDown};
+use xdp::{
+    AttachMode, Counter, Error, IngressGuard, LocalAddresses, Mode, Owner, PortProgram, ProgramConfig,
+    WhenDown,
+};
 
 fn bridged() -> ProgramConfig {
     config(Owner::Bridged, WhenDown::Drop)
@@ -249,4 +253,25 @@ fn sockets_of_another_kind_are_refused() {
     let error = port.set_socket(0, std::io::stderr().as_fd()).unwrap_err();
     assert!(error.to_string().contains("vb, queue 0"), "{error}");
     assert!(matches!(port.set_socket(1, unbound_socket().as_fd()), Err(Error::QueueOutOfRange { .. })));
+}
+
+/// The kernel verifies the program of the guards once for all devices.
+#[test]
+fn the_guards_of_all_devices_share_one_program() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (near, far) = namespace.veth("va", "vb", "");
+    let guards = [near, far].map(|ifindex| IngressGuard::attach(ifindex).unwrap());
+    assert_eq!(guard_programs().len(), 1);
+    drop(guards);
+    assert_eq!(guard_programs().len(), 0);
+}
+
+/// Returns the ids of the programs of this process's tcx links.
+fn guard_programs() -> BTreeSet<String> {
+    let descriptors = std::fs::read_dir("/proc/self/fdinfo").unwrap();
+    // Another test may close a descriptor meanwhile.
+    let infos = descriptors.filter_map(|entry| std::fs::read_to_string(entry.unwrap().path()).ok());
+    let links = infos.filter(|info| info.contains("link_type:\ttcx"));
+    links.map(|info| info.lines().find(|line| line.starts_with("prog_id:")).unwrap().to_owned()).collect()
 }
