@@ -240,10 +240,16 @@ impl FlowTables {
         self.change_locked(self.lock(), change)
     }
 
-    /// Changes the rules like [`FlowTables::change`], but does not wait for the lock. Returns `None` and changes
-    /// nothing if the rules cannot be locked immediately.
+    /// Changes the rules like [`FlowTables::change`], but does not wait for other control threads. Returns `None` and
+    /// changes nothing if the rules cannot be locked immediately, or if events of another control thread are queued or
+    /// being passed to the listener. The function may wait while the slow path passes events to the listener.
     pub fn try_change<T>(&self, change: impl FnOnce(&mut Pipeline) -> T) -> Option<T> {
-        Some(self.change_locked(self.try_lock()?, change))
+        let pipeline = self.try_lock()?;
+        // Threads append events only while they hold the lock.
+        if self.events.has_control() {
+            return None;
+        }
+        Some(self.change_locked(pipeline, change))
     }
 
     fn change_locked<T>(

@@ -5,9 +5,10 @@
 //! unlocked, by one thread at a time, the sender:
 //!
 //! - A control thread returns only after its own events were sent. Until then, it waits for the sender, or it is the
-//!   sender itself. A control thread does not stop as the sender while the queue contains entries.
-//! - The slow path never waits. The slow path is the sender of its own events only. If a control thread is the sender,
-//!   or if events of a control thread are queued, that control thread sends the slow path's events too.
+//!   sender itself. After its own events were sent, the sender also sends the following events of the slow path. The
+//!   sender stops before the events of another control thread, which is the next sender.
+//! - The slow path never waits. If a control thread is the sender, or if events of a control thread are queued, that
+//!   control thread sends the slow path's events too. Otherwise, the slow path is the sender of all queued events.
 //!
 //! Each control thread has at most one entry in the queue. The slow path's entries are limited by their memory.
 
@@ -24,8 +25,8 @@ use switch::flow::Event;
 /// bridge may use at most half of the memory that the other queues leave free. Packet-in events may use only half of
 /// the memory, so that the rest is left to other events.
 const MEMORY: usize = 32 << 20;
-/// Maximum number of events of the slow path in one entry of a queue. The limit bounds the time for which the slow path
-/// copies events.
+/// Number of events in an entry of the slow path from which later events get a new entry. The limit bounds the number
+/// of events that the slow path copies when the list of events of an entry must grow.
 const TOGETHER: usize = 256;
 
 /// Memory in octets of the events of the slow path that wait in the queues of all bridges.
@@ -120,11 +121,21 @@ struct State {
     queued: u64,
     /// Number of entries that were processed.
     processed: u64,
+    /// Number of entries of control threads that are queued or being processed.
+    control: usize,
     /// Whether a thread processes an entry that it has removed from the queue.
     is_sending: bool,
     /// Memory in octets of the events of the slow path in the queue.
     octets: usize,
     listener: Option<Listener>,
+}
+
+impl State {
+    /// Returns whether a thread sends the entries of the queue, or whether a control thread will do so before it
+    /// returns.
+    fn has_sender(&self) -> bool {
+        self.is_sending || self.control > 0
+    }
 }
 
 /// Events of one bridge on their way to the listener. See the [module](self) documentation.
@@ -147,26 +158,32 @@ impl EventQueue {
         let mut state = self.state();
         state.entries.push_back(Entry::Control(events));
         state.queued += 1;
+        state.control += 1;
         state.queued
     }
 
+    /// Returns whether events of a control thread are queued or being sent. While the caller holds the lock of the
+    /// tables, no thread appends events.
+    #[must_use]
+    pub fn has_control(&self) -> bool {
+        self.state().control > 0
+    }
+
     /// Sends the events of the queue for a control thread. Returns when the entry with this number was processed, and
-    /// when the queue is empty or another thread processes the rest of the queue.
+    /// another thread processes the rest of the queue or will do so.
     pub fn send(&self, number: u64) {
         let mut state = self.state();
         loop {
-            if state.is_sending {
-                if state.processed >= number {
-                    return;
-                }
+            let is_done = state.processed >= number;
+            if state.is_sending && !is_done {
                 state = self.processed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            } else if let Some(turn) = self.next(&mut state) {
-                drop(state);
-                turn.process();
-                state = self.state();
-            } else {
-                return;
+                continue;
             }
+            let turn = if is_done { self.next_without_owner(&mut state) } else { self.next(&mut state) };
+            let Some(turn) = turn else { return };
+            drop(state);
+            turn.process();
+            state = self.state();
         }
     }
 
@@ -176,12 +193,13 @@ impl EventQueue {
     #[must_use]
     pub fn append_deferrable(&self, events: Vec<Event>) -> Option<Turn<'_>> {
         let mut state = self.state();
-        let State { entries, queued, is_sending, octets, .. } = &mut *state;
-        if !*is_sending && entries.is_empty() {
-            *queued += 1;
-            entries.push_back(Entry::SlowPath(Deferred { events, ..Deferred::default() }));
+        if !state.has_sender() {
+            // The queue is empty, unless a panic of the listener has ended an earlier sender.
+            state.queued += 1;
+            state.entries.push_back(Entry::SlowPath(Deferred { events, ..Deferred::default() }));
             return self.next(&mut state);
         }
+        let State { entries, queued, octets, .. } = &mut *state;
         match entries.back_mut() {
             Some(Entry::SlowPath(last)) if last.events.len() < TOGETHER => last.add(events, octets),
             _ => {
@@ -200,22 +218,31 @@ impl EventQueue {
         let mut next = Some(turn);
         while let Some(turn) = next {
             turn.process();
-            let mut state = self.state();
-            let is_left = state.is_sending || matches!(state.entries.front(), Some(Entry::Control(_)));
-            next = if is_left { None } else { self.next(&mut state) };
+            next = self.next_without_owner(&mut self.state());
         }
     }
 
     /// Calls `done` when the events that are in the queue now were sent. The function does not wait.
     pub fn notify(&self, done: Box<dyn FnOnce() + Send>) {
         let mut state = self.state();
-        if state.is_sending || !state.entries.is_empty() {
-            state.entries.push_back(Entry::Notify(done));
-            state.queued += 1;
-        } else {
+        if !state.is_sending && state.entries.is_empty() {
             drop(state);
-            done();
+            return done();
         }
+        state.entries.push_back(Entry::Notify(done));
+        state.queued += 1;
+        if let Some(turn) = self.next_without_owner(&mut state) {
+            drop(state);
+            self.send_deferrable(turn);
+        }
+    }
+
+    /// Removes the first entry from the queue like [`EventQueue::next`], if no thread waits for this entry. Returns
+    /// `None` if another thread is processing an entry, or if the first entry belongs to a control thread, which
+    /// processes the entry itself.
+    fn next_without_owner(&self, state: &mut State) -> Option<Turn<'_>> {
+        let is_left = state.is_sending || matches!(state.entries.front(), Some(Entry::Control(_)));
+        if is_left { None } else { self.next(state) }
     }
 
     /// Removes the first entry from the queue, which the calling thread then processes. Returns `None` if the queue is
@@ -223,7 +250,9 @@ impl EventQueue {
     fn next(&self, state: &mut State) -> Option<Turn<'_>> {
         let entry = state.entries.pop_front()?;
         state.is_sending = true;
-        Some(Turn { queue: self, entry: Some(entry), listener: state.listener.clone(), octets: 0 })
+        let octets = if let Entry::SlowPath(deferred) = &entry { deferred.octets } else { 0 };
+        let is_control = matches!(entry, Entry::Control(_));
+        Some(Turn { queue: self, entry: Some(entry), listener: state.listener.clone(), is_control, octets })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -238,6 +267,8 @@ pub(super) struct Turn<'a> {
     queue: &'a EventQueue,
     entry: Option<Entry>,
     listener: Option<Listener>,
+    /// Whether the entry belongs to a control thread.
+    is_control: bool,
     /// Memory in octets of the entry, as counted in [`State::octets`].
     octets: usize,
 }
@@ -252,10 +283,7 @@ impl Turn<'_> {
         };
         match self.entry.take() {
             Some(Entry::Control(events)) => send(events),
-            Some(Entry::SlowPath(mut deferred)) => {
-                self.octets = deferred.octets;
-                send(deferred.take());
-            }
+            Some(Entry::SlowPath(mut deferred)) => send(deferred.take()),
             Some(Entry::Notify(done)) => done(),
             None => {}
         }
@@ -268,6 +296,7 @@ impl Drop for Turn<'_> {
         let mut state = self.queue.state();
         state.is_sending = false;
         state.processed += 1;
+        state.control -= usize::from(self.is_control);
         state.octets -= self.octets;
         drop(state);
         self.queue.processed.notify_all();

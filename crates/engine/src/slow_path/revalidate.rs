@@ -259,7 +259,7 @@ impl SlowPath {
             self.view.skipped_learns.fetch_add(skipped, Ordering::Relaxed);
         }
         if !is_current || is_outdone || now.saturating_sub(used) > idle {
-            drop(pipeline);
+            bridge.tables.unlock_for_packets(pipeline);
             self.dismiss(id);
             return Some(taught);
         }
@@ -275,7 +275,7 @@ impl SlowPath {
         let sampled = (u64::from(id) + self.second).is_multiple_of(SAMPLE);
         if !changed && !sampled {
             let version = pipeline.version();
-            drop(pipeline);
+            bridge.tables.unlock_for_packets(pipeline);
             if let Some(Some(record)) = self.records.get_mut(id as usize) {
                 record.version = version;
             }
@@ -286,7 +286,7 @@ impl SlowPath {
         // The number of a port that has left the bridge may be reused. No old megaflow may match packets of
         // the new port.
         let Some(in_port) = pipeline.number_of(record.port) else {
-            drop(pipeline);
+            bridge.tables.unlock_for_packets(pipeline);
             self.dismiss(id);
             return Some(taught);
         };
@@ -294,7 +294,7 @@ impl SlowPath {
         let actions = pipeline.translate(TranslationInput { flow: &asked, frame: None, trace: false });
         let (version, same) = (pipeline.version(), actions.program == record.actions.compiled.program);
         let meters = self.meters_of(&bridge, &actions.program.ops, &mut pipeline);
-        drop(pipeline);
+        bridge.tables.unlock_for_packets(pipeline);
         if !changed {
             // Other bits may lead to the same result. Bits outside the mask are 0 in this translation, which
             // the rules may match in a different way than the original packet's bits.

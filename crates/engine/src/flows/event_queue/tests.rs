@@ -76,6 +76,16 @@ fn listen_slowly(tables: &FlowTables) -> (Receiver<Vec<Event>>, Sender<()>) {
     (reports, permit)
 }
 
+/// Starts a control thread that causes the event `number`. The returned receiver reports the end of the thread.
+fn change_in_thread(tables: &Arc<FlowTables>, number: u32) -> Receiver<()> {
+    let (tables, (done, is_done)) = (Arc::clone(tables), channel());
+    std::thread::spawn(move || {
+        tables.change(|pipeline| pipeline.push_event(packet(number, 0)));
+        done.send(()).unwrap();
+    });
+    is_done
+}
+
 /// Waits until the queue contains `count` entries.
 fn wait_for_entries(tables: &FlowTables, count: usize) {
     let begin = std::time::Instant::now();
@@ -129,15 +139,7 @@ fn events_come_in_the_order_of_the_changes() {
 fn the_slow_path_does_not_wait_for_the_listener() {
     let tables = tables();
     let (reports, permit) = listen_slowly(&tables);
-    let control = |number| {
-        let (tables, (done, is_done)) = (Arc::clone(&tables), channel());
-        std::thread::spawn(move || {
-            tables.change(|pipeline| pipeline.push_event(packet(number, 0)));
-            done.send(()).unwrap();
-        });
-        is_done
-    };
-    let first = control(1);
+    let first = change_in_thread(&tables, 1);
     assert_eq!(numbers(&reports.recv_timeout(SOON).unwrap()), [1]);
     let slow_path = {
         let (tables, (done, is_done)) = (Arc::clone(&tables), channel());
@@ -149,7 +151,7 @@ fn the_slow_path_does_not_wait_for_the_listener() {
         is_done
     };
     slow_path.recv_timeout(SOON).expect("the slow path goes on");
-    let second = control(4);
+    let second = change_in_thread(&tables, 4);
     wait_for_entries(&tables, 2);
     assert!(first.try_recv().is_err() && second.try_recv().is_err());
     for expected in [&[2, 3][..], &[4]] {
@@ -159,6 +161,56 @@ fn the_slow_path_does_not_wait_for_the_listener() {
     }
     permit.send(()).unwrap();
     assert_eq!((first.recv_timeout(SOON), second.recv_timeout(SOON)), (Ok(()), Ok(())));
+}
+
+/// Checks that a control thread does not pass the events of another control thread after its own events. The other
+/// control thread does so.
+#[test]
+fn a_control_thread_leaves_later_events_to_their_owner() {
+    let tables = tables();
+    let (reports, permit) = listen_slowly(&tables);
+    let first = change_in_thread(&tables, 1);
+    assert_eq!(numbers(&reports.recv_timeout(SOON).unwrap()), [1]);
+    change_as_slow_path(&tables, |pipeline| pipeline.push_event(packet(2, 0)));
+    let second = change_in_thread(&tables, 3);
+    wait_for_entries(&tables, 2);
+    permit.send(()).unwrap();
+    assert_eq!(numbers(&reports.recv_timeout(SOON).unwrap()), [2]);
+    permit.send(()).unwrap();
+    assert_eq!(numbers(&reports.recv_timeout(SOON).unwrap()), [3]);
+    first.recv_timeout(SOON).expect("the first thread does not wait for the events of the second thread");
+    assert!(second.try_recv().is_err());
+    permit.send(()).unwrap();
+    second.recv_timeout(SOON).unwrap();
+}
+
+/// Checks that a change without waiting is refused while the events of another control thread are queued or being
+/// passed to the listener. Events of the slow path are no reason to refuse the change.
+#[test]
+fn a_change_without_waiting_does_not_wait_for_a_control_thread() {
+    let tables = tables();
+    let (reports, permit) = listen_slowly(&tables);
+    let try_change = || tables.try_change(|pipeline| pipeline.push_event(packet(9, 0)));
+    let first = change_in_thread(&tables, 1);
+    assert_eq!(numbers(&reports.recv_timeout(SOON).unwrap()), [1]);
+    assert_eq!(try_change(), None, "events of a control thread are being passed");
+    permit.send(()).unwrap();
+    first.recv_timeout(SOON).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| change_as_slow_path(&tables, |pipeline| pipeline.push_event(packet(2, 0))));
+        assert_eq!(numbers(&reports.recv_timeout(SOON).unwrap()), [2]);
+        let second = change_in_thread(&tables, 3);
+        wait_for_entries(&tables, 1);
+        assert_eq!(try_change(), None, "events of a control thread are queued");
+        (0..2).for_each(|_| permit.send(()).unwrap());
+        second.recv_timeout(SOON).unwrap();
+        assert_eq!(numbers(&reports.recv_timeout(SOON).unwrap()), [3]);
+        scope.spawn(|| change_as_slow_path(&tables, |pipeline| pipeline.push_event(packet(4, 0))));
+        assert_eq!(numbers(&reports.recv_timeout(SOON).unwrap()), [4]);
+        (0..2).for_each(|_| permit.send(()).unwrap());
+        assert_eq!(try_change(), Some(()));
+    });
+    assert_eq!(numbers(&reports.recv_timeout(SOON).unwrap()), [9]);
 }
 
 /// Checks that the slow path passes its events itself if no other thread does, and that a control thread waits
@@ -253,6 +305,42 @@ fn a_panic_of_the_listener_ends_its_turn() {
     tables.listen(Some(Arc::new(move |events| report.lock().unwrap().send(events).unwrap())));
     change(2);
     assert_eq!(numbers(&reports.try_recv().unwrap()), [2]);
+}
+
+/// Checks that the slow path passes its earlier events if the listener has panicked in the control thread that would
+/// have passed them.
+#[test]
+fn the_slow_path_takes_over_after_a_panic() {
+    let tables = tables();
+    let (started, is_started) = channel();
+    let (permit, permitted) = channel();
+    let permitted = Mutex::new(permitted);
+    tables.listen(Some(Arc::new(move |_| {
+        started.send(()).unwrap();
+        permitted.lock().unwrap().recv_timeout(SOON).unwrap();
+        panic!("expected");
+    })));
+    let (done, is_done) = channel();
+    std::thread::scope(|scope| {
+        let control = scope.spawn(|| tables.change(|pipeline| pipeline.push_event(packet(1, 0))));
+        is_started.recv_timeout(SOON).unwrap();
+        change_as_slow_path(&tables, |pipeline| pipeline.push_event(packet(2, 0)));
+        for number in 0..2 {
+            let done = done.clone();
+            tables.notify_after_events(Box::new(move || done.send(number).unwrap()));
+        }
+        permit.send(()).unwrap();
+        assert!(control.join().is_err());
+    });
+    let (report, reports) = channel();
+    let report = Mutex::new(report);
+    tables.listen(Some(Arc::new(move |events| report.lock().unwrap().send(events).unwrap())));
+    assert!(is_done.try_recv().is_err());
+    change_as_slow_path(&tables, |pipeline| pipeline.push_event(packet(3, 0)));
+    assert_eq!(numbers(&reports.try_recv().unwrap()), [2]);
+    assert_eq!((is_done.try_recv(), is_done.try_recv()), (Ok(0), Ok(1)));
+    assert_eq!(numbers(&reports.try_recv().unwrap()), [3]);
+    assert_eq!(tables.events.state().octets, 0);
 }
 
 fn all() -> FlowFilter {
