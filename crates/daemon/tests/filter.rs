@@ -157,6 +157,55 @@ fn nothing_passes_while_a_detached_hook_is_put_back() {
     assert_eq!(leak.arrived(), 0);
 }
 
+/// Another program takes the place of a port's hook, so that the port cannot be opened again. Meanwhile a guard drops,
+/// and `doctor` says so.
+#[test]
+fn nothing_passes_while_another_program_has_the_place_of_a_hook() {
+    require!("ip", "ethtool", "bpftool", "clang");
+    let mut rig = Rig::new(2);
+    let port = "[port.h1]\nkind = \"af_xdp\"\ndevice = \"h1\"\nfilter = \"edge\"\n";
+    let rule = "[[filter.edge.rule]]\nname = \"flood\"\naction = \"drop\"\nprotocol = \"udp\"\n";
+    let text = format!("{}{port}{rule}", rig.configuration_with("", &[0, 10]));
+    rig.start(&text);
+    let leak = Leak::start(&rig, &rig.hosts[0]);
+    packets_until(&rig, "flood", 50);
+    let source = "__attribute__((section(\"xdp\"))) int pass(void *frame) { return 2; }\n\
+                  char terms[] __attribute__((section(\"license\"))) = \"GPL\";\n";
+    let (source, object) = (rig.write("pass.c", source), rig.path("pass.o"));
+    let pin = format!("/sys/fs/bpf/pass-{}", std::process::id());
+    let script = format!(
+        "clang -O2 -target bpf -c {} -o {object} && bpftool prog load {object} {pin}",
+        source.display(),
+        object = object.display()
+    );
+    rig.lab.hub().run(["sh", "-c", &script]).unwrap();
+    let take = || {
+        let hooks = rig.ok(&["xdp", "status", "h1", "--seconds", "0", "--json"]);
+        let hooks: serde_json::Value = serde_json::from_str(&hooks).unwrap();
+        let link = hooks[0]["link"].as_u64().ok_or(hooks.to_string())?;
+        let script = format!("bpftool link detach id {link} && bpftool net attach xdp pinned {pin} dev h1");
+        rig.lab.hub().run(["sh", "-c", &script]).map(drop).map_err(|error| error.to_string())
+    };
+    eventually("the place of the hook", PATIENCE, take).unwrap();
+    let doctor = || {
+        let said = String::from_utf8_lossy(&rig.trivium(&["doctor"]).stdout).into_owned();
+        if said.contains("a guard drops them until the port is open") { Ok(()) } else { Err(said) }
+    };
+    eventually("a finding", PATIENCE, doctor).unwrap();
+    leak.arrived();
+    assert_eq!(leak.arrived(), 0, "{}", rig.daemon().output());
+    rig.lab.hub().run(["bpftool", "net", "detach", "xdp", "dev", "h1"]).unwrap();
+    std::fs::remove_file(&pin).unwrap();
+    let healthy = || {
+        let said = String::from_utf8_lossy(&rig.trivium(&["doctor"]).stdout).into_owned();
+        if said.contains("a guard drops") { Err(said) } else { Ok(()) }
+    };
+    eventually("the port", PATIENCE, healthy).unwrap();
+    assert_eq!(leak.arrived(), 0, "{}", rig.daemon().output());
+    let said = applied(&rig, &text.replace("\"drop\"", "\"count\""));
+    assert!(leak.arrived() > 0, "{said}");
+}
+
 #[test]
 fn a_flood_is_dropped_while_ping_passes_and_rules_change_under_it() {
     require!("ip", "ping", "ethtool");

@@ -41,9 +41,16 @@ pub fn change(
         let own = matches!(wanted.port.kind, PortKind::Veth(_));
         running.complete_checksums = af_xdp::completes(options, own);
     }
+    if wanted.filter().is_none() {
+        running.guard = None;
+    }
     let hook = |wanted: &PortSpec| (wanted.policy, wanted.bridged, wanted.routed);
     if hook(&before) != hook(&wanted) {
-        change_hook(name, running, &before, &wanted)?;
+        let changed = change_hook(name, running, &before, &wanted);
+        match &running.hook {
+            Some(hook) => af_xdp::unless_detached(name, hook, changed)?,
+            None => changed?,
+        }
     }
     Ok(())
 }

@@ -22,13 +22,17 @@ pub fn guards<'a>(names: impl IntoIterator<Item = &'a String>, config: &Config) 
 }
 
 /// Attaches a guard to the device of a port, if the configuration assigns a filter to the port's hook. Returns `None`
-/// if no guard is needed, or if the kernel supports none.
+/// if no guard is needed, if the device does not exist, or if the kernel supports none.
 pub fn guard_port(name: &PortName, wanted: &PortSpec) -> Option<IngressGuard> {
     wanted.filter().filter(|_| wanted.port.kind.xdp().is_some())?;
     let (device, namespace) = wanted.port.kind.device()?;
-    let attached = inside(&object(name), namespace, || {
-        let found = link::find(device.as_str()).map_err(|error| failed(name, &error))?;
-        Ok(guard_device(name, found.ifindex))
+    if namespace.is_some_and(|namespace| !namespace.path().exists()) {
+        return None;
+    }
+    let attached = inside(&object(name), namespace, || match link::find(device.as_str()) {
+        Ok(found) => Ok(guard_device(name, found.ifindex)),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(failed(name, &error)),
     });
     attached.inspect_err(|error| warn(name, error)).ok().flatten()
 }
@@ -40,5 +44,10 @@ pub fn guard_device(name: &PortName, ifindex: u32) -> Option<IngressGuard> {
 }
 
 fn warn(name: &PortName, error: &dyn std::error::Error) {
-    tracing::warn!(port = %name, %error, "its device has no filter until its next program is attached");
+    tracing::warn!(
+        port = %name,
+        %error,
+        "no guard could be attached: the kernel receives the device's frames unfiltered until the port's next program is \
+         attached"
+    );
 }

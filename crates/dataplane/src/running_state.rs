@@ -393,6 +393,9 @@ impl RunningState {
             opened.and_then(|opened| self.install(engine, &name, wanted.clone(), opened, user.take()));
         let Err(error) = installed else { return };
         tracing::error!(port = %name, %error, "could not be brought back after a change that failed; it is tried again");
+        if guard.is_some() {
+            tracing::warn!(port = %name, "a guard drops its device's frames to the kernel until it is open with its filter");
+        }
         if let Some(number) = self.names.ports.find(name.as_str()) {
             let running = Running::waiting(PortId(number), wanted, error.cause);
             self.ports.insert(name, Running { footprint, user, guard, ..running });

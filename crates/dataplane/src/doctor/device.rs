@@ -41,6 +41,11 @@ pub fn port(
         let fix = "find the program that takes it off: `bpftool link detach`, `ip link set DEV xdp off`, another manager of the device";
         chart.note(&object, Finding::Warning, finding, fix);
     }
+    if running.guard.is_some() {
+        let finding = "the kernel receives no frames from its device: a guard drops them until the port is open with its filter";
+        let fix = "end what keeps the port from being opened, or remove the port or its filter";
+        chart.note(&object, Finding::Error, finding.to_owned(), fix);
+    }
     if let Some(trouble) = &running.trouble {
         let fix = match &running.wanted.port.kind {
             PortKind::Patch(_) => "make the peer, or remove the port",
