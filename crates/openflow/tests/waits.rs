@@ -209,6 +209,32 @@ fn waiting_packet_outs_of_many_sessions_occupy_one_thread() {
     });
 }
 
+/// Dumps that wait for the tables occupy a limited number of the threads that all bridges and the rest of the
+/// process share, even if their sessions end and other sessions follow.
+#[test]
+fn dumps_of_ended_sessions_occupy_few_threads() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).max_blocking_threads(9).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (bridge, controllers, at) = listening().await;
+        bridge.waits.store(true, Ordering::Relaxed);
+        let mut peers = Vec::new();
+        // From the 65th peer on, the session that is idle for the longest time ends.
+        for _ in 0..90 {
+            let mut peer = Peer::connect(at).await;
+            peer.dump(2).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            peers.push(peer);
+        }
+        let other = tokio::time::timeout(Duration::from_secs(5), tokio::task::spawn_blocking(|| ()));
+        let is_free = other.await.is_ok();
+        bridge.waits.store(false, Ordering::Relaxed);
+        assert!(is_free);
+        assert_eq!(peers[89].next().await.0, MULTIPART_REPLY);
+        controllers.shutdown().await;
+    });
+}
+
 /// A bridge whose dumps take long leaves other bridges their dumps, even if it has many listeners.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dumps_of_one_bridge_leave_others_theirs() {

@@ -176,10 +176,13 @@ async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> 
     }
 }
 
-/// Computes the next batch of objects on a blocking thread. Returns the batch, and the iterator for the following
-/// batches.
-async fn next<T: Send + 'static>(mut batches: Batches<T>) -> (Option<Vec<T>>, Batches<T>) {
-    apart(move || (batches.next(), batches)).await
+/// A dump (reply that lists many objects) that is being made: the batches of objects, and the permit.
+type Dump<T> = (Batches<T>, Option<Turn>);
+
+/// Computes the next batch of objects on a blocking thread. Returns the batch, and the dump for the following batches.
+/// The thread holds the permit until the batch is complete, even if the session ends meanwhile.
+async fn next<T: Send + 'static>((mut batches, turn): Dump<T>) -> (Option<Vec<T>>, Dump<T>) {
+    apart(move || (batches.next(), (batches, turn))).await
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
@@ -305,9 +308,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         things: Batches<T>,
         put: impl FnMut(&mut Vec<u8>, &T),
     ) -> Answer {
-        let _turn = self.turn().await?;
+        let turn = self.turn().await?;
         let mut parts = self.parts(xid, kind);
-        self.some(&mut parts, things, put).await?;
+        self.some(&mut parts, (things, turn), put).await?;
         Ok(parts.end(&mut self.out)?)
     }
 
@@ -315,11 +318,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     async fn some<T: Send + 'static>(
         &mut self,
         parts: &mut Parts,
-        mut things: Batches<T>,
+        mut dump: Dump<T>,
         mut put: impl FnMut(&mut Vec<u8>, &T),
     ) -> Answer {
-        while let (Some(batch), rest) = next(things).await {
-            things = rest;
+        while let (Some(batch), rest) = next(dump).await {
+            dump = rest;
             for thing in batch {
                 parts.add(&mut self.out, |out| put(out, &thing))?;
                 if self.out.len() >= GATHER {
@@ -594,13 +597,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             let turn = self.turn().await;
             parts.start = self.out.len();
             self.out.extend(begun);
-            let _turn = turn?;
+            let turn = turn?;
             let whole = monitor.flags & OFPFMF_INSTRUCTIONS != 0;
             let flows = self.manager.datapath.flows(&monitor.filter);
             let put = |out: &mut Vec<u8>, flow: &FlowStats| {
                 flow::put_update(out, version, Update::Initial, flow, whole)
             };
-            self.some(&mut parts, flows, put).await?;
+            self.some(&mut parts, (flows, turn), put).await?;
         }
         Ok(parts.end(&mut self.out)?)
     }
