@@ -559,11 +559,17 @@ fn modify_for(
     let before = pipeline.take_events();
     let done = pipeline.modify_and_decide(changes, now());
     let caused = pipeline.take_events();
-    before.into_iter().for_each(|event| pipeline.push_taken(event));
-    if !caused.is_empty() {
-        pipeline.push_taken(Event::Caused(origin, caused));
-    }
+    let events = before.into_iter().chain(caused_by(origin, caused));
+    events.for_each(|event| pipeline.push_taken(event));
     done
+}
+
+/// Returns the events that report the `caused` events of a session's request. All of them are in one event, except the
+/// number of lost events: the connection manager reads it, and ends the sessions that monitor flow entries.
+fn caused_by(origin: Origin, mut caused: Vec<Event>) -> impl Iterator<Item = Event> {
+    let lost = caused.pop_if(|event| matches!(event, Event::Lost(_)));
+    let caused = (!caused.is_empty()).then_some(Event::Caused(origin, caused));
+    caused.into_iter().chain(lost)
 }
 
 /// Removes the standalone flow entry (with the action `NORMAL`) if the bridge has no other flow entry.
@@ -599,6 +605,17 @@ mod tests {
         assert!(of_datapath.configs.try_lock().is_ok(), "a modification of a port can go on");
         drop(rules);
         assert_eq!(received.recv_timeout(Duration::from_secs(10)), Ok(0));
+    }
+
+    /// A session that monitors flow entries must end if it has missed changes, also changes of another session.
+    #[test]
+    fn lost_events_of_a_request_are_reported_to_the_connection_manager() {
+        let origin = Origin { session: 1, xid: 2 };
+        let lost = caused_by(origin, vec![Event::LostPackets(3), Event::Lost(4)]);
+        let expected = [Event::Caused(origin, vec![Event::LostPackets(3)]), Event::Lost(4)];
+        assert_eq!(lost.collect::<Vec<_>>(), expected);
+        assert_eq!(caused_by(origin, vec![Event::Lost(5)]).collect::<Vec<_>>(), [Event::Lost(5)]);
+        assert_eq!(caused_by(origin, Vec::new()).count(), 0);
     }
 
     /// The connection manager queries each bridge every second. A query must not block while a large change
