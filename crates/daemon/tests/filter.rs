@@ -102,6 +102,33 @@ fn nothing_passes_between_two_programs_of_a_port() {
     assert!(leak.arrived() > 0, "{said}");
 }
 
+/// A port gets a filter in the same change in which it leaves a bridge and is given back to the kernel.
+#[test]
+fn nothing_passes_when_a_port_leaves_its_bridge_and_gets_a_filter() {
+    require!("ip", "ethtool");
+    let mut rig = Rig::new(6);
+    let rule = "[[filter.edge.rule]]\nname = \"flood\"\naction = \"drop\"\nprotocol = \"udp\"\n";
+    let bridged = rig.configuration_with("persist = true", &[10; 6]);
+    let members = (1..=6).map(|number| format!("[bridge.br0.port.h{number}]\naccess = 10\n"));
+    let alone = members.fold(bridged.clone(), |text, member| text.replace(&member, ""));
+    let alone = alone.replace("device = \"h1\"", "device = \"h1\"\nfilter = \"edge\"");
+    let alone = format!("{alone}{rule}");
+    // With another value of `persist`, the port is opened again.
+    let other_link = alone.replacen("persist = true", "persist = false", 1);
+    rig.start(&bridged);
+    let leak = Leak::start(&rig, &rig.hosts[0]);
+    for (round, other) in [&alone, &other_link, &alone, &alone].into_iter().enumerate() {
+        let said = applied(&rig, other);
+        packets_until(&rig, "flood", 50);
+        assert_eq!(leak.arrived(), 0, "round {round}: {said}");
+        let said = applied(&rig, &bridged);
+        assert_eq!(leak.arrived(), 0, "round {round}, back: {said}");
+    }
+    // The kernel receives what the filter does not drop.
+    let said = applied(&rig, &alone.replace("\"drop\"", "\"count\""));
+    assert!(leak.arrived() > 0, "{said}");
+}
+
 /// A daemon that starts detaches the hook of a killed daemon if it cannot take the hook over.
 #[test]
 fn nothing_passes_when_a_start_replaces_the_hook_of_a_killed_daemon() {
@@ -193,6 +220,10 @@ fn nothing_passes_while_another_program_has_the_place_of_a_hook() {
     };
     eventually("a finding", PATIENCE, doctor).unwrap();
     leak.arrived();
+    assert_eq!(leak.arrived(), 0, "{}", rig.daemon().output());
+    // The guard also stays when a successor takes over.
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    doctor().unwrap();
     assert_eq!(leak.arrived(), 0, "{}", rig.daemon().output());
     rig.lab.hub().run(["bpftool", "net", "detach", "xdp", "dev", "h1"]).unwrap();
     std::fs::remove_file(&pin).unwrap();

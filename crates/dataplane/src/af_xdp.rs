@@ -404,6 +404,22 @@ pub fn unlock(
     swapped.and_then(|()| steer(hook, sockets, wanted.has_function())).map_err(|error| failed(name, &error))
 }
 
+/// Installs a program that drops every frame in a hook whose filter is not installed yet, and removes the port's AF_XDP
+/// sockets from the hook's XSKMAP. [`unlock`] ends that.
+///
+/// # Errors
+/// Returns an error if the kernel refuses the program.
+pub fn lock(
+    name: &PortName,
+    wanted: &PortSpec,
+    hook: &mut Attached,
+    sockets: &[(QueueId, OwnedFd)],
+) -> Result<(), PlaneError> {
+    let config = locked(&program(wanted.policy, wanted.bridged, hook.constants().queues));
+    let swapped = hook.prepare(&config).and_then(|loaded| hook.swap(loaded));
+    swapped.and_then(|()| steer(hook, sockets, false)).map_err(|error| failed(name, &error))
+}
+
 /// Enters a running port's AF_XDP sockets into its hook's XSKMAP, so that workers receive the port's packets. If the
 /// port has no function, removes the sockets from the map.
 ///

@@ -70,7 +70,15 @@ fn change_hook(
     if !wanted.routed && hook.route().is_some() {
         hook.set_stage(StageChange::Route(None)).map_err(|error| failed(name, &error))?;
     }
-    let (former, sockets, is_locked) = (running.footprint.former, &running.sockets, running.is_locked);
+    let (former, sockets) = (running.footprint.former, &running.sockets);
+    // The new function would receive frames before the port's filter is installed.
+    let is_other_function = (before.bridged, before.routed) != (wanted.bridged, wanted.routed);
+    let locks = !running.is_locked && is_other_function && af_xdp::is_locked(wanted, hook);
+    if locks {
+        af_xdp::lock(name, wanted, hook, sockets)?;
+        running.is_locked = true;
+    }
+    let is_locked = running.is_locked;
     let ifindex = hook.ifindex();
     let foreign = matches!(wanted.port.kind, PortKind::AfXdp(_)) && before.bridged != wanted.bridged;
     let namespace = running.device.as_ref().and_then(|device| device.namespace.clone());

@@ -11,7 +11,19 @@ use super::ports::Running;
 /// Attaches a guard to the device of a port whose hook has a filter. Returns `None` if no guard is needed, or if the
 /// kernel supports none.
 pub fn guard(name: &PortName, running: &Running) -> Option<IngressGuard> {
-    running.hook.as_ref().and_then(|_| guard_port(name, &running.wanted))
+    running.hook.as_ref()?;
+    let Some(device) = running.device.as_ref().filter(|_| has_filter(&running.wanted)) else {
+        return guard_port(name, &running.wanted);
+    };
+    // The device may have another name now.
+    let attached =
+        inside(&object(name), device.namespace.as_ref(), || Ok(guard_device(name, device.ifindex)));
+    attached.inspect_err(|error| warn(name, error)).ok().flatten()
+}
+
+/// Returns whether the configuration assigns a filter to the port's hook.
+fn has_filter(wanted: &PortSpec) -> bool {
+    wanted.filter().is_some() && wanted.port.kind.xdp().is_some()
 }
 
 /// Attaches guards to the devices of the named ports that have a filter in their hooks. The ports have descriptors in a
@@ -24,8 +36,7 @@ pub fn guards<'a>(names: impl IntoIterator<Item = &'a String>, config: &Config) 
 /// Attaches a guard to the device of a port, if the configuration assigns a filter to the port's hook. Returns `None`
 /// if no guard is needed, if the device does not exist, or if the kernel supports none.
 pub fn guard_port(name: &PortName, wanted: &PortSpec) -> Option<IngressGuard> {
-    wanted.filter().filter(|_| wanted.port.kind.xdp().is_some())?;
-    let (device, namespace) = wanted.port.kind.device()?;
+    let (device, namespace) = wanted.port.kind.device().filter(|_| has_filter(wanted))?;
     if namespace.is_some_and(|namespace| !namespace.path().exists()) {
         return None;
     }

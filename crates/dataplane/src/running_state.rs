@@ -35,7 +35,7 @@ use super::fault;
 use super::filters::{BlocklistFiles, BuiltLists, Changed, Definition, Filters, Remaining, Tables};
 use super::flows::Flows;
 use super::foreign::Former;
-use super::guards::guard;
+use super::guards::{guard, guard_port};
 use super::handover::HandoverError;
 use super::hook_offload::{HookOffload, Occasion};
 use super::hook_test::HookTest;
@@ -252,7 +252,7 @@ impl RunningState {
         if let Some(error) = failed {
             return Err(error);
         }
-        self.drain(engine, &steps.remove, &mut done.gone);
+        self.drain(engine, &steps.remove, Some(new), &mut done.gone);
         for gone in done.gone.iter().filter(|gone| is_made_anew(gone, new)) {
             open::unmake(&gone.name, &gone.wanted, &Footprint { made: true, ..gone.footprint });
         }
@@ -330,7 +330,7 @@ impl RunningState {
             open::abandon(&name, &wanted, opened, &mut engine.pool());
         }
         let mut left = Vec::new();
-        self.drain(engine, &came, &mut left);
+        self.drain(engine, &came, None, &mut left);
         let held: BTreeSet<DeviceKey> = gone.iter().filter_map(|gone| key_of(&gone.wanted)).collect();
         for gone in &left {
             // A foreign device that its old port opens again keeps its settings. The old port records the
@@ -611,8 +611,9 @@ impl RunningState {
     }
 
     /// Removes running ports. First publishes a snapshot without the ports, so that no worker sends to them,
-    /// and then closes them.
-    fn drain(&mut self, engine: &Engine, names: &[PortName], gone: &mut Vec<Gone>) {
+    /// and then closes them. `new` is the configuration that the change establishes, in which a port may have a filter
+    /// that it does not have yet.
+    fn drain(&mut self, engine: &Engine, names: &[PortName], new: Option<&Config>, gone: &mut Vec<Gone>) {
         // The name keeps its number until the end of the change, so a port that is added again has the same
         // number.
         let out: Vec<(PortName, Running)> =
@@ -622,7 +623,8 @@ impl RunningState {
         }
         self.publish(engine);
         gone.extend(out.into_iter().map(|(name, mut running)| {
-            let guard = running.guard.take().or_else(|| guard(&name, &running));
+            let later = || guard_port(&name, &PortSpec::of(new?, &name)?);
+            let guard = running.guard.take().or_else(|| guard(&name, &running)).or_else(later);
             running.close(engine);
             let Running { wanted, footprint, user, .. } = running;
             Gone { name, wanted, footprint, user, guard }

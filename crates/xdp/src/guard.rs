@@ -27,10 +27,20 @@ impl IngressGuard {
         let mut loaded = PROGRAM.lock().unwrap_or_else(PoisonError::into_inner);
         let program = match &mut *loaded {
             Some(program) => program,
-            none => none.insert(Opened::new(guard_object(), "trivium_guard")?.load()?.program()?),
+            none => none.insert(load()?),
         };
-        let link = sys::tcx_link_create(program.as_fd(), ifindex);
+        let link = match sys::tcx_link_create(program.as_fd(), ifindex) {
+            // The device has a guard of this process. The kernel attaches a program to a device only once.
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+                sys::tcx_link_create(load()?.as_fd(), ifindex)
+            }
+            link => link,
+        };
         let link = link.map_err(|source| Error::Query { what: "a guard's attachment", source })?;
         Ok(IngressGuard { _link: link })
     }
+}
+
+fn load() -> Result<OwnedFd, Error> {
+    Opened::new(guard_object(), "trivium_guard")?.load()?.program()
 }

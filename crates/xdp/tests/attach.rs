@@ -255,15 +255,20 @@ fn sockets_of_another_kind_are_refused() {
     assert!(matches!(port.set_socket(1, unbound_socket().as_fd()), Err(Error::QueueOutOfRange { .. })));
 }
 
-/// The kernel verifies the program of the guards once for all devices.
+/// The kernel verifies the program of the guards once for all devices. A device may have several guards, for example
+/// one of a failed hand-over and one of the port that waits after it.
 #[test]
-fn the_guards_of_all_devices_share_one_program() {
+fn guards_share_one_program_unless_they_have_one_device() {
     need_root!();
     let namespace = Namespace::enter_new();
     let (near, far) = namespace.veth("va", "vb", "");
     let guards = [near, far].map(|ifindex| IngressGuard::attach(ifindex).unwrap());
     assert_eq!(guard_programs().len(), 1);
+    let again = [near, near].map(|ifindex| IngressGuard::attach(ifindex).unwrap());
+    assert_eq!(guard_programs().len(), 3);
     drop(guards);
+    assert_eq!(guard_programs().len(), 2);
+    drop(again);
     assert_eq!(guard_programs().len(), 0);
 }
 

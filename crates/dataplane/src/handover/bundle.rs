@@ -31,8 +31,9 @@ pub struct HandoverBundle {
     /// File descriptors of ports that this process must open again after a failed hand-over. Until they are closed, the
     /// ports' hooks stay attached.
     pub unusable: BTreeMap<String, PortDescriptors>,
-    /// Guards of the ports that the successor opens again ([`HandoverBundle::release`]). If the successor ends, its
-    /// hooks may be detached, and this process opens the ports again.
+    /// Guards of the ports that wait to be opened, and of the ports that the successor opens again
+    /// ([`HandoverBundle::release`]). If the successor ends, its hooks and guards may be detached, and this process
+    /// opens the ports again.
     pub guards: Vec<IngressGuard>,
 }
 

@@ -55,8 +55,11 @@ pub fn export(
             CountersState::new(&totals, running_state.hook_offload.counts(&name), routers.counts(&name));
         let mut running = running;
         held.claims.extend(running.claim.take().map(|claim| (name.as_str().to_owned(), claim)));
+        let guard = running.guard.take();
+        let is_guarded = guard.is_some();
+        held.guards.extend(guard);
         let (record, descriptors) = export_port(running, own, &mut held.users, pool);
-        held.state.ports.insert(name.as_str().to_owned(), PortRecord { counters, ..record });
+        held.state.ports.insert(name.as_str().to_owned(), PortRecord { counters, is_guarded, ..record });
         held.descriptors.ports.insert(name.as_str().to_owned(), descriptors);
     }
     for (worker, port, id, queue) in queues {
@@ -113,6 +116,7 @@ fn export_port(
         id: running.id.0,
         ifindex: running.device.map(|device| device.ifindex),
         hook,
+        is_guarded: false,
         queues,
         complete_checksums: running.complete_checksums,
         mtu: running.mtu,

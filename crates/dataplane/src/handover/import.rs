@@ -310,7 +310,10 @@ fn resume(
     if workers.is_empty() {
         workers.push(WorkerId(0));
     }
-    let (footprint, had_hook) = (footprint(&record), record.hook.is_some());
+    let footprint = footprint(&record);
+    let had_filter = record.hook.is_some() || record.is_guarded;
+    // A port without a hook waits, and keeps the guard that it had in the predecessor.
+    let guard = |has_hook: bool| (had_filter && !has_hook).then(|| guard_port(name, &wanted)).flatten();
     let opened = opened.map_or_else(
         || {
             // Traffic is stopped at this time, so the open does not wait for busy queues.
@@ -327,13 +330,14 @@ fn resume(
     );
     Some(match opened {
         Ok(opened) => {
+            let guard = guard(opened.hook.is_some());
             let (mut running, queues) = Running::assemble(id, wanted, opened, &workers);
-            running.rss_table = rss_table;
+            (running.rss_table, running.guard) = (rss_table, guard);
             (running, queues)
         }
         Err(error) => {
             tracing::warn!(port = %name, %error, "it waits for its device");
-            let guard = had_hook.then(|| guard_port(name, &wanted)).flatten();
+            let guard = guard(false);
             (Running { rss_table, footprint, guard, ..Running::waiting(id, wanted, error.cause) }, Vec::new())
         }
     })

@@ -162,6 +162,10 @@ pub struct PortRecord {
     pub ifindex: Option<u32>,
     /// Hook of the port, if it has one.
     pub hook: Option<HookRecord>,
+    /// Whether the port has no hook and waits to be opened, and a guard drops meanwhile what its device passes to the
+    /// kernel.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_guarded: bool,
     /// Queues of the port.
     pub queues: Vec<QueueRecord>,
     /// Whether the port completes partial checksums, which the sender of a packet left to checksum
@@ -415,6 +419,7 @@ mod tests {
             id: 3,
             ifindex: Some(7),
             hook: Some(HookRecord { pin: None }),
+            is_guarded: false,
             queues: vec![QueueRecord { id: 0, worker: 1, kind: QueueKind::OpenAgain }],
             complete_checksums: true,
             mtu: 1500,
