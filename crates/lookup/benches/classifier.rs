@@ -1,6 +1,6 @@
-//! Benchmarks of the classifier with half a million rules, ten masks and five priorities: with few different
-//! keys and with fresh keys, with and without tracking, and with insertions and removals. `cargo bench -p
-//! lookup --bench classifier`
+//! Benchmarks of the classifier with half a million rules, ten masks and five priorities: look-ups of a few repeated
+//! keys and of ever new keys, look-ups with and without tracking, and insertions and removals. `cargo bench -p lookup
+//! --bench classifier`
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench ends at the first surprise")]
 
@@ -14,7 +14,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use lookup::{Classifier, Layout, Octets, Options, Rule};
 use random::{Row, scattered, time};
 
-/// Number of words of the switch's key: registers and metadata, L2, L3, ports.
+/// Number of 64-bit words in the flow key of the OpenFlow switch: registers and metadata, L2, L3, ports.
 const WORDS: usize = 29;
 const LAYOUT: Layout<WORDS> = Layout::new(
     [14, 19, 28, 29],
@@ -67,7 +67,7 @@ fn value(rule: u64) -> Key {
     value
 }
 
-/// Returns a key that matches a rule and is random elsewhere.
+/// Returns a key that matches the rule with the number `rule`. `noise` selects the bits that the rule's mask ignores.
 fn key(rule: u64, noise: u64) -> Key {
     let (value, other, mask) = (value(rule), value(noise), mask(rule % MASKS));
     std::array::from_fn(|word| value[word] & mask[word] | other[word] & !mask[word])
@@ -94,7 +94,7 @@ fn look_up(c: &mut Criterion, rules: &Classifier<WORDS, u32>, name: &str, distin
     let (mut row, keys) = (Row::new(), RefCell::new([[0; WORDS]; BATCH]));
     let mut fill = || {
         for key_of in keys.borrow_mut().iter_mut() {
-            // An equal number yields an equal key.
+            // Equal numbers yield equal keys.
             let number = RULES + row.below(distinct);
             *key_of = key(scattered(number) % RULES, scattered(number));
         }
@@ -174,7 +174,7 @@ fn churn(c: &mut Criterion, rules: &mut Classifier<WORDS, u32>) {
             let rule = row.below(RULES);
             let priority = u16::try_from(scattered(rule) % PRIORITIES).unwrap();
             let (value, mask) = (value(rule), mask(rule % MASKS));
-            // A rule that a later rule of equal value replaced is gone.
+            // The rule is missing if a later rule of equal value has replaced it.
             if let Some(payload) = rules.remove(&value, &mask, priority) {
                 rules.insert(Rule { value, mask, priority, payload }).unwrap();
             }

@@ -1,5 +1,5 @@
-//! Benchmarks of a worker's flow cache with bursts of 256 packets whose keys have just been built: hits by
-//! hints, hits by masks, insertions and removals. `cargo bench -p lookup --bench flow_cache`
+//! Benchmarks of a worker's flow cache with bursts of 256 packets whose keys have just been built: hits in the
+//! exact-match cache, hits in the megaflow tables, insertions and removals. `cargo bench -p lookup --bench flow_cache`
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench ends at the first surprise")]
 
@@ -18,7 +18,8 @@ const BURST: usize = 256;
 /// Receiving port of the packets. The keys also distinguish ports.
 const PORT: u16 = 1;
 type Key = [u64; 8];
-/// A value of the size of a worker's: a reference to the actions, and counters.
+/// Value of a flow. The value has the size of the values in a worker's flow cache: a reference to the actions, and
+/// counters.
 type Value = [u64; 3];
 type Cache = FlowCache<7, Value>;
 
@@ -41,7 +42,9 @@ fn mask(number: u64) -> Key {
     }
 }
 
-/// Returns the key of a packet of a flow. The receiving port distinguishes the masks.
+/// Returns the key of a packet of the flow number `flow`, which has one of `masks` masks. `noise` selects the bits that
+/// the mask ignores. The port field of the key holds the number of the mask, so that flows with different masks are
+/// disjoint.
 fn key(flow: u64, masks: u64, noise: u64) -> Key {
     let number = flow % masks;
     let mask = mask(number);
@@ -55,12 +58,13 @@ fn cache(flows: u64, masks: u64) -> (Cache, Vec<FlowRef>) {
     let mut cache = Cache::new(FlowLimits::default());
     let mut insert =
         |flow| cache.insert(PORT, &key(flow, masks, 0), &[0; 7], &mask(flow % masks), &[0; 7], [flow; 3]);
-    // Short prefixes are sometimes equal.
+    // Flows with short prefixes sometimes have equal masked keys. Such duplicates are not inserted.
     let flows = (0..flows).filter_map(|flow| insert(flow).ok()).collect();
     (cache, flows)
 }
 
-/// Looks up packets of random flows. `noise` is the number of different packets per flow.
+/// Measures look-ups of packets that belong to random flows. `noise` is the number of different packets per flow.
+/// `one_in` is the insertion rate of the exact-match cache, `None` to disable the cache.
 fn look_up(c: &mut Criterion, name: &str, flows: u64, masks: u64, noise: u64, one_in: Option<u32>) {
     let (mut cache, _) = cache(flows, masks);
     cache.set_exact(one_in.and_then(NonZeroU32::new));
@@ -70,7 +74,7 @@ fn look_up(c: &mut Criterion, name: &str, flows: u64, masks: u64, noise: u64, on
             .iter_mut()
             .for_each(|key_of| *key_of = key(row.below(flows), masks, row.below(noise)))
     };
-    // Runs until the hints exist.
+    // The first rounds are not measured. They fill the exact-match cache.
     let mut rounds = |times| {
         time(times, &mut fill, || {
             let keys = keys.borrow();
@@ -101,7 +105,7 @@ fn flow_cache(c: &mut Criterion) {
     churn(c);
 }
 
-/// Looks up packets that no flow matches, which are searched under every mask.
+/// Measures look-ups of packets that no flow matches. Each of these packets is looked up under every mask.
 fn misses(c: &mut Criterion) {
     let (mut cache, _) = cache(100_000, 10);
     cache.set_exact(None);

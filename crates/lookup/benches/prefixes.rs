@@ -1,5 +1,5 @@
-//! Benchmarks of look-ups in real routing tables with bursts of 256 random addresses covered by prefixes, and
-//! of changes. `cargo bench -p lookup`
+//! Benchmarks of look-ups in real routing tables with bursts of 256 random addresses that prefixes cover, and of
+//! changes of the tables. `cargo bench -p lookup`
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench ends at the first surprise")]
 
@@ -11,7 +11,7 @@ use lookup::{Address, Hop, Prefix, Table};
 use sync::qsbr::Domain;
 
 const BURST: usize = 256;
-/// Number of addresses that are looked up in turn: a million random destinations.
+/// Number of random destination addresses that the benchmark looks up one after the other.
 const ASKED: usize = 1 << 20;
 
 /// Returns the next number of Marsaglia's xorshift64. The sequence is equal in every run.
@@ -26,7 +26,7 @@ fn at(number: u64, of: usize) -> usize {
     usize::try_from(number % u64::try_from(of).unwrap()).unwrap()
 }
 
-/// Benchmarks one table. `inside` returns an address of a prefix, selected by random bits.
+/// Benchmarks one table. `inside` returns the address in a prefix that the given random bits select.
 fn table<A: Address>(
     c: &mut Criterion,
     name: &str,

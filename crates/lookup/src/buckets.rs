@@ -87,7 +87,7 @@ fn first_way(ways: u32) -> usize {
 /// Returns the 8-bit tag of a hash: its highest eight bits. The lowest bits select the group.
 #[inline(always)]
 fn tag(hash: u32) -> u8 {
-    // A tag is not 0, which marks a free way.
+    // A tag must not be 0, because 0 marks a free way.
     hash.to_le_bytes()[3].max(1)
 }
 
@@ -169,7 +169,7 @@ impl Buckets {
     /// Returns the position of the first way in the bit mask `ways`, which belongs to the group of `hash`.
     #[inline(always)]
     pub fn slot(&self, hash: u32, ways: u32) -> Slot {
-        // A table never has as many entries as would overflow.
+        // The conversion does not fail, because a table has fewer than 2^32 ways.
         let slot = u32::try_from(self.home(hash) * WAYS + first_way(ways)).unwrap_or(u32::MAX);
         if ways == 0 { Slot::NONE } else { Slot(slot) }
     }
@@ -226,7 +226,7 @@ impl Buckets {
     }
 
     /// Searches the groups after the first group of a hash. Returns the index in `entries` of the entry that has the
-    /// hash and for whose number `is` returns `true`.
+    /// hash and for whose number `is` returns `true`. Returns `None` if there is no such entry.
     #[cold]
     fn place_behind(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<usize> {
         let mut group = self.home(hash);
@@ -471,7 +471,7 @@ mod tests {
         for _ in 0..4 {
             let [ours, theirs] = [Secrets::new().of(0), Secrets::new().of(0)];
             let hash = |own: Secret, n: u64| short(fold(n ^ own.add, own.multiply)) & 0xfff;
-            // A thousand keys of one group of 4,096.
+            // A thousand keys that belong to one of 4,096 groups.
             let colliding: Vec<u64> = (0..).filter(|n| hash(ours, *n) == 7).take(1000).collect();
             let groups: BTreeSet<u32> = colliding.iter().map(|n| hash(theirs, *n)).collect();
             met += groups.len();

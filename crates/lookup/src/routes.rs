@@ -78,7 +78,8 @@ impl<A: Address> Routes<A> {
             self.len -= self.leaves.get(at + 1).map_or(0, Leaf::len);
             return self.insert(prefix, hop);
         }
-        // Insertions in ascending order leave full leaves behind.
+        // The new prefix is put in the next leaf. If prefixes are inserted in ascending order, all leaves before the
+        // last one therefore stay full.
         match self.leaves.get_mut(at + 1).filter(|next| next.len() < MOST) {
             Some(next) => {
                 next.insert(0, prefix, hop);

@@ -15,7 +15,7 @@ use crate::words::{Part, Parts, TableFull};
 /// Number of slots in a node.
 const SLOTS: usize = 64;
 
-/// A table of prefixes and next hops, for the one thread that changes it. See the crate's documentation.
+/// A table of prefixes and next hops. Only one thread, which owns the table, changes it. See the crate's documentation.
 pub struct Table<A: Address> {
     routes: Routes<A>,
     /// For each prefix length, number of prefixes with this length.
@@ -318,7 +318,8 @@ impl<A: Address> Table<A> {
         let (address, length) = (prefix.address(), u32::from(prefix.length()));
         slots.fill(Entry::Hop(self.inherited(address, length)));
         let Ok(longest) = u8::try_from(A::BITS) else { return Ok(()) };
-        // Shorter prefixes with an equal address are not part of the range.
+        // The range begins with prefixes that are longer than `prefix`, so that `prefix` itself and shorter prefixes
+        // with an equal address are excluded.
         let first = Prefix::new(address, prefix.length().saturating_add(1));
         if first.length() == prefix.length() {
             return Ok(());
@@ -340,7 +341,7 @@ impl<A: Address> Table<A> {
         while let Some(((prefix, hop), rest)) = routes.split_first() {
             let (number, length) = (prefix.address().bits(from, below - from), u32::from(prefix.length()));
             if length <= below {
-                // Shorter prefixes were applied before, longer ones follow.
+                // Shorter prefixes that cover these slots have already been applied. Longer prefixes follow.
                 let covered = slots.iter_mut().skip(number).take(1 << (below - length));
                 covered.for_each(|slot| *slot = Entry::Hop(hop.0));
                 routes = rest;

@@ -133,7 +133,7 @@ pub fn look_up<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop
             *hop = Hop(std::hint::select_unpredictable(is_node, 0, low(entry)));
             at[lane & (LANES - 1)] = place(low(entry));
             pending |= u32::from(is_node) << lane;
-            // The prefetch is useless for an entry that is already a hop.
+            // If the entry is a next hop, the prefetch has no use and does no harm.
             prefetch(words, place(low(entry)));
         }
         let (mut from, mut found) = (A::ROOT_BITS, pending);
@@ -147,7 +147,8 @@ pub fn look_up<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop
                 let (to, is_node) = step(words, at[lane], address.bits(from, STRIDE));
                 at[lane] = to;
                 pending &= !(u32::from(!is_node) << lane);
-                // A hop is read after all lanes have reached theirs, when all reads are under way.
+                // Next hops are only prefetched here. They are read after all lanes have reached their next hops, so
+                // that the memory accesses overlap.
                 prefetch(words, to >> u32::from(!is_node));
             }
             from += STRIDE;

@@ -256,7 +256,7 @@ impl Parts {
         Some(at)
     }
 
-    /// Frees a part immediately. No reader may be able to reach the part.
+    /// Frees a part immediately. The caller must ensure that no reader can reach the part.
     pub fn give_back(&mut self, part: Part) {
         self.used -= part.length;
         self.put(part);

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use sync::qsbr::{Domain, Reader};
 
 trait Next {
-    /// Returns the next address, and the first address after the last one.
+    /// Returns the address that follows this address. The first address follows the last one.
     fn next(self) -> Self;
 }
 
@@ -48,7 +48,7 @@ fn one<A: Address>(table: &Table<A>, reader: &Reader, address: A) -> Hop {
     hops[0]
 }
 
-/// Returns the addresses to test for a prefix: its ends, the addresses just outside, and one inside.
+/// Returns the addresses to test for a prefix: its first, second and last address, and the address after the last one.
 fn around<A: Address + Next>(prefix: Prefix<A>) -> impl Iterator<Item = A> {
     let length = u32::from(prefix.length());
     let (first, last) = (prefix.address(), prefix.address().last(length));
@@ -280,8 +280,7 @@ fn a_full_table_refuses_and_stays_as_it_was() {
 fn readers_meet_the_old_answer_or_the_new_one() {
     let domain = Domain::new();
     let mut table = Table::<u32>::new(&domain, 1 << 19);
-    // Prefixes that never change among prefixes that do. Each is in its own /24, in which neighbours come and
-    // go.
+    // Stable prefixes never change. They are next to prefixes that are inserted and removed all the time.
     let stable = |number: u32| Prefix::new(number << 10 | 0x200, 25);
     let moving = |number: u32| Prefix::new(number << 10, 23);
     table.load((0..512).map(|number| (stable(number), Hop(number + 1)))).unwrap();
@@ -313,7 +312,8 @@ fn readers_meet_the_old_answer_or_the_new_one() {
         .collect();
     let start = Instant::now();
     let mut changes = 0_u64;
-    // A reader that does not run for a while delays the reuse of replaced words. The table is unchanged then.
+    // While a reader is not scheduled, replaced words cannot be reused, and a change can be refused. The table is then
+    // unchanged, and the change is tried again.
     let mut until_taken = |prefix, hop| {
         while table.insert(prefix, hop).is_err() {
             std::thread::yield_now();

@@ -30,7 +30,7 @@ fn octets(octets: [u8; 8]) -> u64 {
     u64::from_ne_bytes(octets)
 }
 
-/// Returns a word with few different octets.
+/// Returns words whose octets have only a few different values.
 fn word() -> impl Strategy<Value = u64> {
     let octet = || prop::sample::select(vec![0_u8, 1, 10, 11, 0x80, 0xff]);
     prop::array::uniform8(octet()).prop_map(octets).boxed()
@@ -51,7 +51,7 @@ fn word_mask() -> impl Strategy<Value = u64> {
     prop_oneof![4 => Just(0), 3 => Just(u64::MAX), 3 => (0_u32..=64).prop_map(leading), 1 => any::<u64>()]
 }
 
-/// Returns a mask of the two addresses in one word.
+/// Returns masks for the word that contains two addresses.
 fn addresses_mask() -> impl Strategy<Value = u64> {
     let mask = |bits: u32| if bits == 0 { 0 } else { u32::MAX << (32 - bits) };
     let prefixes = (0_u32..=32, 0_u32..=32)
@@ -64,7 +64,7 @@ fn mask() -> impl Strategy<Value = Key> {
     [any(), any(), two, any(), any(), any()]
 }
 
-/// An operation on a table.
+/// An operation on a classifier.
 #[derive(Clone, Debug)]
 enum Op {
     /// Inserts a rule with one of the masks.
@@ -135,7 +135,7 @@ fn same_in_bursts(rules: &Rules, keys: &[Key]) {
     }
 }
 
-/// Returns a key near a rule: the rule's value with some bits of another key.
+/// Returns a key that matches a rule. The bits that neither the rule's mask nor `keep` selects are those of `other`.
 fn near(rules: &[Rule<WORDS, u32>], index: prop::sample::Index, other: &Key, keep: &Key) -> Key {
     let Some(rule) = (!rules.is_empty()).then(|| index.get(rules)) else { return *other };
     std::array::from_fn(|word| {
@@ -144,8 +144,8 @@ fn near(rules: &[Rule<WORDS, u32>], index: prop::sample::Index, other: &Key, kee
     })
 }
 
-/// Returns keys that agree with this key in the bits of `wild`. In the other bits they agree with a rule as
-/// far as possible, or are random.
+/// Returns keys that equal `key` in the bits of `wild`. One of these keys is random in all other bits. Each of the
+/// other keys equals the value of a rule as far as possible.
 fn alike(oracle: &Linear<WORDS, u32>, key: &Key, wild: &Key, noise: &Key) -> Vec<Key> {
     let instead = |word: usize, other: u64| key[word] & wild[word] | other & !wild[word];
     let towards = |rule: &Rule<WORDS, u32>| {
@@ -180,7 +180,8 @@ fn same_answers(rules: &Rules, oracle: &Linear<WORDS, u32>, key: &Key, noise: &K
     for other in alike(oracle, key, &wild, noise) {
         assert_eq!(rules.lookup_where(&other, &mut [0; WORDS], wanted), second);
     }
-    // A caller that rejects all rules sees all matching rules and depends on the bits of all.
+    // If the caller rejects all rules, `lookup_where` passes all matching rules to the caller, and the result depends
+    // on the bits of all these rules.
     let see = |key: &Key, wild: &mut Key| {
         let mut seen = Vec::new();
         rules.lookup_where(key, wild, |payload, _| {
@@ -225,7 +226,7 @@ proptest! {
         for key in &keys_near {
             same_answers(&rules, &oracle, key, &noise);
         }
-        // More keys than one burst holds.
+        // The number of keys exceeds the length of a burst.
         let many: Vec<Key> = keys_near.iter().cycle().take(keys.len() * 5).copied().collect();
         same_in_bursts(&rules, &many);
         same_in_bursts(&rules, &keys_near);
@@ -251,7 +252,7 @@ proptest! {
             found.sort_unstable();
             prop_assert_eq!(found, expected);
         }
-        // Removed rules leave nothing behind.
+        // After all rules have been removed, the classifier is empty, and a result depends on no bits.
         for rule in oracle.rules() {
             prop_assert_eq!(rules.remove(&rule.value, &rule.mask, rule.priority), Some(rule.payload));
         }
@@ -418,7 +419,8 @@ fn rules_that_are_gone_are_not_depended_on() {
         assert_ne!(depends(&rules), alone, "{at}");
         rules.remove(&goes.value, &goes.mask, goes.priority).unwrap();
         assert_eq!(depends(&rules), alone, "{at}");
-        // Features that were off are on again and include the rules added meanwhile.
+        // The options that were disabled are enabled again. Their data must include the rules that were added
+        // meanwhile.
         rules.set_options(Options {
             staged: false,
             prefixes: false,
@@ -473,7 +475,7 @@ fn several_threads_look_up_at_once() {
     });
 }
 
-/// Returns a rule of the value and mask that the tests of equal matches use.
+/// Returns a rule with the mask that the tests of rules with equal value and mask use.
 fn equal_match(value: u64, priority: u16, payload: u32) -> Rule<WORDS, u32> {
     rule([Some((1, EXACT)), Some((value, EXACT)), None, None, None, None], priority, payload)
 }

@@ -161,7 +161,7 @@ impl Pair {
         }
     }
 
-    /// Returns a key that equals a flow's key in the bits of its mask and this key elsewhere.
+    /// Returns a key that equals a flow's key in the bits of the flow's mask, and the given key in all other bits.
     fn towards(
         &self,
         index: prop::sample::Index,
@@ -231,12 +231,12 @@ fn a_place_that_another_flow_has_taken_is_not_what_the_hint_meant() {
         ([0, u64::MAX, 0, 0, 0, 0, 0, 0], [0, 0xff, 0, 0, 0, 0, 0, 0], [0; EXTENDED_WORDS]);
     let key = |word| [9, word, 9, 9, 9, 9, 9, 9];
     let mut cache = Cache::new(FlowLimits::default());
-    // The hint of 0x1234 leads to the first place.
+    // The hint for the key with 0x1234 refers to the first entry of the flow table.
     let first = cache.insert(PORT, &key(0x1234), &none, &narrow, &none, 1).unwrap();
     assert_eq!(find(&mut cache, &[key(0x1234); 2]), [Some(1); 2]);
     assert_eq!(cache.remove(first), Some(1));
     assert_eq!(find(&mut cache, &[key(0x1234)]), [None]);
-    // Other flows use that place, first under an equal mask, then under a wider one.
+    // Other flows then use this entry, first with an equal mask, then with a mask of fewer bits.
     let second = cache.insert(PORT, &key(0x1235), &none, &narrow, &none, 2).unwrap();
     assert_eq!(
         (second.index(), find(&mut cache, &[key(0x1234), key(0x1235)])),
@@ -281,7 +281,8 @@ fn thousands_of_flows_are_answered_by_hints() {
     let before = cache.counters();
     assert_eq!(find(&mut cache, &keys), expected);
     let exact = cache.counters().exact - before.exact;
-    // Eight hints per set and four on average. Hints of sets with more than eight evict each other.
+    // A set has space for eight hints, and four hints belong to it on average. If more than eight hints belong to a
+    // set, they evict each other.
     assert!(exact > 3900, "{exact} of 4096");
     // With a very low insertion rate no hints are inserted. Existing hints stay.
     let fresh = |cache: &mut Cache| {
@@ -317,7 +318,7 @@ fn masks_that_answer_most_are_asked_first() {
     cache.rerank();
     find(&mut cache, &[last; 100]);
     assert_eq!(cache.counters().probes, 900);
-    // Old hits lose their weight.
+    // Each call of `rerank` halves the weight of earlier hits.
     let first = [7, 0, 0, 0, 0, 0, 0, 0];
     for _ in 0..3 {
         find(&mut cache, &[first; 100]);
@@ -396,7 +397,7 @@ fn what_stands_beyond_the_key_is_asked_for_only_where_it_counts() {
     cache.insert(PORT, &[2; 8], &[1, 5], &plain, &[u64::MAX, 1], 2).unwrap();
     cache.find_burst(PORT, |packet| &keys[packet], &mut extended, &mut found);
     assert_eq!(found.map(|at| cache.get_at(at).copied()), [Some(1), Some(2)]);
-    // The first packet was found by its hint.
+    // The flow of the first packet was found by the packet's hint.
     assert!((1..=3).contains(&asked), "{asked}");
 }
 
@@ -424,7 +425,8 @@ fn a_port_is_not_asked_against_the_masks_of_another() {
     assert_eq!(probes(&mut cache, 1, &victim), (100, 100), "one mask each");
     assert_eq!(probes(&mut cache, 2, &[[2, 0, 0, 0, 0, 0, 0, 0]; 3]), (3 * 64, 0));
     assert_eq!(probes(&mut cache, 9, &victim), (0, 0));
-    // A mask of both ports stays with one port when the flows of the other are removed.
+    // If flows of two ports have one mask, the mask stays in the search order of one port when the flows of the other
+    // port are removed.
     cache.insert(1, &[1, 2, 0, 0, 0, 0, 0, 0], &none, &mask(1 << 1), &none, 3).unwrap();
     attack.into_iter().for_each(|flow| assert_eq!(cache.remove(flow), Some(2)));
     assert_eq!((cache.masks(), cache.len()), (2, 2));

@@ -34,7 +34,7 @@ impl Words {
         self.0[at].load(Ordering::Acquire)
     }
 
-    /// Looks up an address. The code is written only from the crate's documentation.
+    /// Looks up an address. The code follows the crate's documentation and shares no code with the crate.
     fn look_up<A: Address>(&self, address: A) -> u32 {
         let low = |word: u64| usize::try_from(word & 0xffff_ffff).unwrap();
         let rank = |bits: u64, slot: usize| (bits << (63 - slot)).count_ones() as usize;
@@ -116,8 +116,8 @@ fn memory_without_room_for_a_root_is_refused() {
     }
 }
 
-/// An external reader reads continuously while prefixes change. Each result was correct at some time during
-/// its look-up.
+/// Checks that an external reader, which reads continuously while prefixes change, never reads reused words. Each
+/// result must have been correct at some time during its look-up.
 #[test]
 fn a_stranger_never_meets_words_that_are_used_again() {
     let words = Words::new((1 << 18) + 40_000);
@@ -134,7 +134,7 @@ fn a_stranger_never_meets_words_that_are_used_again() {
     let mut table = Table::<u32>::mirrored(&readers, words.memory()).unwrap();
     let address = |number: u32| 0x0a00_0000 | number.wrapping_mul(0x9e37_79b1) >> 14;
     table.insert(Prefix::new(0, 0), Hop(1)).unwrap();
-    // Each prefix has its own hops, which no other prefix has.
+    // Each prefix has a different range of next hops.
     for number in 0..64 {
         table.insert(Prefix::new(address(number), 32), Hop(1000 * (number + 1))).unwrap();
     }
@@ -148,7 +148,7 @@ fn a_stranger_never_meets_words_that_are_used_again() {
                 let hop = stranger.look_up(address(number));
                 turn.fetch_add(1, Ordering::SeqCst);
                 assert_eq!(hop / 1000, number + 1, "the hop {hop} is another's");
-                // The hop is never older than the previous one.
+                // The next hop is never older than the next hop that the previous look-up returned.
                 let last = seen.insert(number, hop).unwrap_or(0);
                 assert!(hop >= last, "{number}: {hop} after {last}");
                 count += 1;

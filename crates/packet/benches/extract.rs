@@ -36,7 +36,7 @@ impl Frames {
     }
 }
 
-/// Returns a frame with the given tags, network header, transport header and length.
+/// Returns a frame with `tags` VLAN tags and the headers of `kind`. The addresses in the frame depend on `number`.
 fn frame(number: u32, tags: usize, kind: Kind) -> Vec<u8> {
     let id = number.to_be_bytes();
     let mut frame = vec![2, 0, id[0], id[1], id[2], id[3], 2, 1, id[0], id[1], id[2], id[3]];

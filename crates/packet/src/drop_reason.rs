@@ -40,8 +40,8 @@ macro_rules! drop_reasons {
 }
 
 drop_reasons! {
-    // Headers. A bridge forwards frames with malformed upper layers. Only stages that must read those layers
-    // drop for them.
+    // Headers. A bridge forwards frames with malformed upper layers. Only stages that must read the upper layers drop
+    // such frames.
     EthTruncated = 0, "eth-truncated",
         "The frame is shorter than an Ethernet header (14 bytes); look for a broken sender or a driver that truncates.";
     VlanTruncated = 1, "vlan-truncated",

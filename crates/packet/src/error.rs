@@ -12,8 +12,8 @@ pub enum HeaderError {
     Truncated {
         /// Drop reason to count for the error.
         reason: DropReason,
-        /// Number of bytes that the packet needs from the start of the header, as far as the parser
-        /// knew when it stopped.
+        /// Minimum number of bytes that must be present from the start of the header. Fields that the parser has not
+        /// read may require more bytes.
         need: usize,
         /// Number of bytes that are present from the start of the header.
         have: usize,
@@ -59,8 +59,8 @@ where
     })
 }
 
-/// Returns the first `len` bytes of `bytes`. `len` is a length that a header field specifies. If `bytes` is shorter,
-/// returns an error with the drop reason `reason`.
+/// Returns the first `len` bytes of `bytes`, where `len` is the length that a header field specifies. If `bytes` is
+/// shorter, returns an error with the drop reason `reason`.
 #[inline]
 pub(crate) fn promised(bytes: &[u8], len: usize, reason: DropReason) -> Result<&[u8], HeaderError> {
     bytes.get(..len).ok_or(HeaderError::Truncated { reason, need: len, have: bytes.len() })

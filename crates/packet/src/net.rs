@@ -1,5 +1,5 @@
-//! Values of the network that many crates share: address prefixes, interface addresses, sets of VLANs, conditions on
-//! TCP flags, and keys of flows.
+//! Network value types that many crates share: address prefixes, interface addresses, VLAN conditions, conditions on
+//! TCP flags, and five-tuples of connections.
 //!
 //! Each type has one text form and one serialized form, which configuration files, the API and the
 //! logs share. None of the types is used per packet. The data path uses other types, which are

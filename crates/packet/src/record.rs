@@ -99,7 +99,7 @@ pub enum Step {
     Learned {
         /// Source address that was learned.
         mac: MacAddr,
-        /// Port on which the address was known before. `None` if the address is new.
+        /// Previous port of the address in the MAC table. `None` if the address was not in the table.
         from: Option<PortId>,
     },
     /// The source address was already in the MAC table, with this port.
@@ -188,8 +188,8 @@ pub enum Step {
         /// MAC address of the next hop.
         to: MacAddr,
     },
-    /// The reverse path check of the packet failed: no route to the source address uses an interface that
-    /// accepts packets from this address.
+    /// The reverse path check of the packet failed: no route to the source address exists or, in strict mode, no such
+    /// route leads to the interface that received the packet.
     ReversePath {
         /// Port that received the packet.
         from: PortId,
@@ -203,7 +203,8 @@ pub enum Step {
         /// Reason for the punt, in words.
         why: &'static str,
     },
-    /// The packet was replaced by an ICMP error message to its sender. In a dry run, the message would be sent.
+    /// The packet was replaced by an ICMP error message, which is sent to the packet's sender. In a dry run, the
+    /// message would be sent.
     Told {
         /// Reason for the ICMP error message, in words and without a full stop.
         why: &'static str,

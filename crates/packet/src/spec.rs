@@ -234,7 +234,7 @@ impl Spec {
         let Some(behind) = len.checked_sub(headers) else {
             return Err(TextError::TooShort { len, need: headers });
         };
-        // An ARP message is followed by padding only.
+        // Only padding may follow an ARP message.
         let payload = vec![0; if self.l3 == Some(L3Word::Arp) { 0 } else { behind }];
         Ok(frame.payload(&payload).pad_to(len).build())
     }

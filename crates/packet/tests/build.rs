@@ -1,4 +1,4 @@
-//! Tests that built packets can be parsed, by the views of this crate and by etherparse as an independent parser.
+//! Tests that built packets can be parsed by the header parsers of this crate and by etherparse, an independent parser.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -24,8 +24,8 @@ use packet::{BuildError, FlowKey, L3Kind, MacAddr, PortId, ip_proto};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Emits into a buffer with space to spare, checks that a buffer one byte too short is refused, and returns
-/// the bytes.
+/// Calls `emit` with a buffer longer than `len` bytes, checks that `emit` refuses a buffer that is one byte too short,
+/// and returns the bytes that `emit` wrote.
 fn emitted(len: usize, emit: impl Fn(&mut [u8]) -> Result<usize, BuildError>) -> Vec<u8> {
     let mut buffer = vec![0xee; len + 7];
     assert_eq!(emit(&mut buffer), Ok(7));
@@ -158,7 +158,8 @@ proptest! {
 
     #[test]
     fn build_into_writes_what_build_gives(frame in frame_arp(), short in 0usize..42) {
-        // The builder of `frame` is gone, so a message of known form is parsed instead.
+        // The builder of `frame` no longer exists, so its ARP message is parsed from the frame. A constant message
+        // replaces it if the frame has none.
         let arp = ArpRepr::parse(&Arp::parse(&frame[frame.len() - 46..]).unwrap_or_else(|_| {
             Arp::parse(&ARP).unwrap()
         }));
@@ -172,7 +173,7 @@ proptest! {
         prop_assert_eq!(small, [0xee; 42]);
     }
 
-    /// Views of every protocol on every truncation of every frame must not panic.
+    /// No header parser panics on any frame, from whatever offset it parses the frame.
     #[test]
     fn no_view_panics(frame in frame(), start in 0usize..60) {
         let bytes = &frame[start.min(frame.len())..];
@@ -213,8 +214,8 @@ fn check_against_etherparse(frame: &[u8]) -> Result<(), TestCaseError> {
     let layers = FlowKey::extract(frame, frame.len(), PortId(1), &mut key).unwrap();
     let sliced = match SlicedPacket::from_ethernet(frame) {
         Ok(sliced) if layers.malformed().is_none() => sliced,
-        // Both parsers read payloads of an arbitrary protocol number as that protocol. Either may find them
-        // malformed.
+        // If the payload has an arbitrary protocol number, both parsers parse it as this protocol, and either parser
+        // may find it malformed.
         _ => return Ok(()),
     };
     let Some(LinkSlice::Ethernet2(eth)) = &sliced.link else { panic!("built on Ethernet") };
@@ -240,8 +241,8 @@ fn check_against_etherparse(frame: &[u8]) -> Result<(), TestCaseError> {
             prop_assert_eq!((key.ttl(), key.proto()), (header.ttl(), header.protocol().0));
             prop_assert_eq!(header.header_checksum(), header.to_header().calc_header_checksum());
             prop_assert_eq!(key.is_fragment(), header.is_fragmenting_payload());
-            // etherparse counts an authentication header (RFC 4302) to the IP header. In this crate the
-            // payload begins with it.
+            // For etherparse, an authentication header (RFC 4302) is part of the IP header. In this crate, it is the
+            // beginning of the payload.
             let authentication = ip.extensions().auth.as_ref().map_or(0, |header| header.slice().len());
             prop_assert_eq!(
                 authentication + ip.payload().payload.len(),
@@ -394,7 +395,8 @@ fn group_reports_are_read_with_their_records() {
             (None, [239, 3, 3, 3].into(), 0)
         ]
     );
-    // One more record announced than present must be an error, not a panic and not ignored.
+    // A message that announces one more record than it contains must result in an error. It must not cause a panic or
+    // be accepted.
     let mut message = ip.payload().to_vec();
     message[7] = 4;
     let Igmp::ReportV3(records) = Igmp::parse(&message).unwrap() else { panic!("a report") };

@@ -1,4 +1,5 @@
-//! Compares the flow key with a slow reference that parses the frame through the checked views.
+//! Compares the flow key with the key of a slow reference implementation, which parses the frame with the header
+//! parsers of this crate.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -18,7 +19,7 @@ use packet::vlan::Tags;
 use packet::{DropReason, FlowKey, HeaderError, L3Kind, Layers, PortId, ethertype, ip_proto};
 use proptest::prelude::*;
 
-/// Result of the reference: the key, and the reason where parsing stopped.
+/// Result of the reference implementation: the key, and the reason why parsing stopped.
 #[derive(Debug)]
 struct Slow {
     key: FlowKey,
@@ -122,7 +123,8 @@ impl Slow {
     }
 
     fn arp(&mut self, bytes: &[u8]) -> Result<(), HeaderError> {
-        // ARP of other networks is no error, because the key has no fields for it.
+        // ARP for a protocol other than IPv4 over Ethernet is not an error, because the key has no fields for such a
+        // message.
         if bytes.get(..4).is_some_and(|head| head != [0, 1, 8, 0]) && bytes.len() >= 8 {
             return Ok(());
         }
@@ -280,7 +282,7 @@ proptest! {
         prop_assert_eq!(whole, part);
         prop_assert_eq!(whole_layers, part_layers);
         prop_assert_eq!(whole_layers.unwrap().malformed(), None);
-        // A head that is declared as the whole frame is a truncated packet.
+        // If the total length is that of the first bytes only, the packet is truncated.
         let cut = FlowKey::extract(&frame[..head], head, PortId(1), &mut part).unwrap();
         prop_assert!(cut.malformed().is_some());
     }
@@ -330,7 +332,8 @@ fn extracted(frame: &[u8]) -> (FlowKey, Layers) {
 #[test]
 fn a_tcp_header_past_the_end_has_no_ports() {
     let (a, b) = (packet::MacAddr([2; 6]), packet::MacAddr([4; 6]));
-    // 24 bytes of TCP with a data offset of 28, once longer than the head of 54 bytes shows and once padded.
+    // The TCP segment has 24 bytes, and its data offset is set to 24 (valid), 28 (beyond the end) and 16 (too small).
+    // The frame is unpadded at first, and then padded to 80 bytes.
     for pad in [0, 80] {
         let mut frame = packet::build::PacketBuilder::eth(a, b)
             .ipv4([1; 4], [2; 4])

@@ -108,7 +108,7 @@ fn filters_pick_what_they_name() {
     assert!(picks("", "arp"));
     assert!(picks("tcp", "tcp") && picks("tcp", "tcp6") && !picks("tcp", "udp"));
     assert!(picks("tcp6", "tcp6") && !picks("tcp6", "tcp"));
-    // An equal ARP operation and protocol number are different fields.
+    // ARP operation and protocol number are different fields, although the key stores both in one octet.
     assert!(!picks("proto=2", "arp,arp_op=reply") && picks("arp,arp_op=reply", "arp,arp_op=reply"));
     assert!(!picks("dst_port=0", "icmp,icmp_type=8,icmp_code=0"));
     assert!(!picks("icmp_type=8", "udp,src_port=8"));
@@ -195,7 +195,7 @@ proptest! {
                 let naive = chosen.iter().all(|(_, holds)| holds(&key));
                 match Filter::parse(&text.join(",")) {
                     Ok(filter) => prop_assert_eq!(filter.matches(&key), naive, "{:?} on {}", text, key),
-                    // A filter refused as contradictory must match nothing.
+                    // If the text is refused as contradictory, the conditions must not match the key either.
                     Err(TextError::Conflict { .. }) => prop_assert!(!naive, "{:?} refused but holds for {}", text, key),
                     Err(TextError::Repeated { .. }) => {}
                     Err(error) => prop_assert!(false, "{text:?}: {error}"),

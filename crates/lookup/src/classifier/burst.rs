@@ -105,7 +105,7 @@ fn counted(counts: &HashCounts, set: u32, hashes: &[u32; BURST]) -> u32 {
     each!(maybe, |at| {
         sure |= u32::from(counts.is_at(buckets.slot(hashes[at], ways[at]), hashes[at])) << at;
     });
-    // These hashes are in another way or another group, or absent.
+    // The hashes of these keys are in another way or in another group, or are absent.
     let mut others = 0;
     each!(maybe & !sure, |at| others |= u32::from(counts.contains(hashes[at])) << at);
     sure | others
@@ -132,7 +132,8 @@ impl<const W: usize> Burst<'_, W> {
         for word in words {
             if let Some(term) = terms.shared(word.term) {
                 let products = &mut self.products[term];
-                // Computed for all keys, because other subtables will use it for other keys.
+                // The product is computed for all keys of the burst, because other subtables will need it for the other
+                // keys.
                 if self.known >> term & 1 == 0 {
                     self.known |= 1 << term;
                     (0..BURST).for_each(|at| products[at] = word.product(self.keys[at]));
@@ -342,7 +343,7 @@ impl<const W: usize, T> Classifier<W, T> {
                     each!(live & !set, |at| notes.wild[at][words.clone()].fill(u64::MAX));
                 }
             }
-            // Hashes of zero words, for an empty mask.
+            // The hash of zero words is the complete hash if the mask of the subtable is empty.
             (burst.sums, burst.hashes) = ([0; BURST], [0; BURST]);
             match &mut notes {
                 Some(notes) => set = notes.stages(&mut burst, self, subtable, set),

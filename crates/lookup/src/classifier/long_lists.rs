@@ -1,4 +1,4 @@
-//! Indexes by priority of long lists of rules. The rules of a list have equal masks and values.
+//! Indexes that find a rule in a long list by its priority. All rules of a list have equal masks and equal values.
 //!
 //! A `Subtable` links the rules of equal value in a list, in descending order of priority. A look-up of a packet
 //! reads the list from its first rule. A change of the list needs the position of a priority, and finds this

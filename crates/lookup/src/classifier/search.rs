@@ -123,7 +123,8 @@ impl<const W: usize> Tracking<'_, W> {
 impl<const W: usize> Finder<W> for Tracking<'_, W> {
     #[inline(always)]
     fn prepare<T>(&mut self, _: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>) {
-        // With prefix tracking, prefixes are checked first and rarely anything after them.
+        // If the subtable has tracked prefixes, the prefix check usually decides, and the memory of the subtable is
+        // rarely read. It is therefore not prefetched.
         if subtable.lengths == [0; MOST_PREFIXES] || !classifier.options.prefixes {
             subtable.prefetch(self.key);
         }

@@ -97,7 +97,8 @@ impl Trie {
             if node.children == [NONE; 2] {
                 break;
             }
-            // The side of the key depends on one more bit, even if that side is empty.
+            // The result also depends on the next bit, which selects the child node, even if this child node does not
+            // exist.
             known += 1;
             at = node.children[side(value, node.length)];
         }

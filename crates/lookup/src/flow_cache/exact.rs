@@ -36,7 +36,8 @@ pub(super) struct Hints {
 
 impl Hints {
     pub fn new(flows: u32, secrets: &Secrets) -> Hints {
-        // Secrets at the top of the index range. Those of masks and of extended keys are at the bottom.
+        // The exact-match cache uses the secrets with the highest indexes. Masks and extended keys use the secrets with
+        // the lowest indexes.
         let secret = |at| secrets.of(usize::MAX - at);
         Hints {
             sets: vec![Set([NO_HINT; WAYS]); SETS].into_boxed_slice(),
@@ -85,8 +86,8 @@ impl Hints {
     #[inline(always)]
     pub fn find(&self, hash: u32) -> u32 {
         let Set(ways) = &self.sets[Self::set(hash)];
-        // A hint with a matching tag leaves a flow index, and every other hint leaves a greater number. The
-        // minimum needs no search and no branch.
+        // The xor turns a hint with a matching tag into a flow index, and every other hint into a greater number. The
+        // minimum of the results is therefore the flow index, without a search or a branch.
         ways.iter().fold(u32::MAX, |least, hint| least.min(hint ^ hash & !self.places))
     }
 

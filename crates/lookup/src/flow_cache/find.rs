@@ -82,7 +82,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         found: &mut [u32],
     ) {
         let mut before = None;
-        // Flow of the preceding packet, and whether it is the flow of every packet with an equal key.
+        // Flow of the preceding packet, and whether every packet with an equal key belongs to this flow.
         let (mut flow, mut suffices) = (MISS, false);
         let mut hash = 0;
         for (packet, found) in (0_u16..).zip(found.iter_mut()) {

@@ -7,7 +7,8 @@ use lookup::Prefix;
 /// IPv4 and IPv6 prefixes.
 type Prefixes = (Vec<Prefix<u32>>, Vec<Prefix<u128>>);
 
-/// Returns `None` and records a skip if the file does not exist. In CI, a missing file is a failure.
+/// Returns the prefixes in the file of the real routing table. If the file does not exist, returns `None` and records a
+/// skip. In CI, a missing file is a failure.
 pub fn prefixes() -> Option<Prefixes> {
     let text = testbed::real_prefixes()?;
     let (mut four, mut six) = (Vec::new(), Vec::new());

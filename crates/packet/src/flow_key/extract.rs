@@ -217,8 +217,8 @@ struct L3Packet<'a> {
 }
 
 impl L3Packet<'_> {
-    /// Parses a packet field by field, for packets that the fast path does not handle. The function is not inlined. The
-    /// code of the fast path therefore does not save the registers of this function.
+    /// Parses a packet field by field, for packets that the fast path does not handle. The function is not inlined, so
+    /// that the fast path need not save the registers that this function uses.
     #[inline(never)]
     fn read(self, eth_type: u16, key: &mut FlowKey) -> Layers {
         let mut layers = Layers::l2_only(self.offset);
@@ -276,8 +276,8 @@ impl L3Packet<'_> {
         if length > self.room {
             return Err(DropReason::Ipv6BadLength);
         }
-        // The payload length of a jumbogram (RFC 2675) is 0 and the packet fills the frame. Frames here are
-        // at most jumbo frames.
+        // The payload length field of a jumbogram (RFC 2675) is 0, and the packet extends to the end of the frame.
+        // Frames are never longer than jumbo frames.
         let jumbo = payload == 0 && next == ip_proto::HOP_BY_HOP;
         let length = if jumbo { self.room } else { length };
         layers.set_l3(self.offset);

@@ -34,8 +34,8 @@ impl FlowKey {
     /// tagged frame.
     #[inline(always)]
     pub fn untagged_l3(&self) -> L3Kind {
-        // The word above the port equals the kind only if the L2 flags and both TCIs are zero, which means no
-        // tags.
+        // Without the port, the word equals the L3 kind only if the L2 flags and both TCIs are zero. The frame then has
+        // no tags.
         match u64::from_le(self.words()[0]) >> 16 {
             0x0100 => L3Kind::Ipv4,
             0x0300 => L3Kind::Ipv6,

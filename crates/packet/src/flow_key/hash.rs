@@ -32,8 +32,8 @@ impl FlowKey {
         let (from, to) = match self.l3_kind() {
             L3Kind::Ipv4 | L3Kind::Ipv6 => {
                 let ports = self.hashed_ports();
-                // Words 4 and 6 are zero for IPv4. The product distributes the bits of the first address
-                // word, which would otherwise overlap with the second word. The ports are shifted between the
+                // Words 4 and 6 are zero for IPv4. The multiplication distributes the bits of the first address word.
+                // Without it, they would overlap with the bits of the second word. The ports are shifted between the
                 // octets that usually differ.
                 let from = word(3).wrapping_mul(K1) ^ word(4) ^ (ports & 0xffff) << 20;
                 let to = word(5).wrapping_mul(K1) ^ word(6) ^ (ports >> 16) << 20;
@@ -43,8 +43,9 @@ impl FlowKey {
         };
         // EtherType and protocol are adjacent in word 2. The fragment bits above them are shifted out.
         let kind = word(2) >> 32 << 40;
-        // A product of the two ends is symmetric. Unlike a sum or xor, it does not cancel when one end rises
-        // as the other falls. Folding xors its high half, which depends on all input bits, into the low half.
+        // A product of the two ends is symmetric. Unlike a sum or an xor, the product changes if one end increases and
+        // the other end decreases by an equal amount. `fold` xors the high half of the product, which depends on all
+        // input bits, into the low half.
         let ends = fold(from ^ kind ^ K0, to ^ kind ^ K0).wrapping_mul(K2);
         u32::try_from(ends >> 32).unwrap_or_default()
     }
@@ -52,8 +53,8 @@ impl FlowKey {
     /// Returns the source port in the low 16 bits and the destination port in the next 16 bits, in network
     /// byte order. Returns 0 if the hash does not cover the ports.
     ///
-    /// The hash covers the ports neither in fragments nor for ICMP and IGMP, whose type and code differ
-    /// between the directions. For protocols other than TCP, UDP and SCTP, the port fields of the key are
+    /// The hash does not cover the port fields of fragments, nor of ICMP and IGMP packets, because the type and code
+    /// differ between the two directions. For protocols other than TCP, UDP and SCTP, the port fields of the key are
     /// zero.
     #[inline]
     fn hashed_ports(&self) -> u64 {
@@ -87,7 +88,8 @@ mod tests {
         key
     }
 
-    /// Returns the largest deviation of any bucket's load from the mean load, in standard deviations.
+    /// Distributes the hashes of `keys` over 2^`bits` buckets by their high or low bits. Returns the largest deviation
+    /// of any bucket's load from the mean load, in standard deviations.
     fn spread(keys: impl Iterator<Item = FlowKey>, bits: u32, high: bool) -> f64 {
         let mut loads = vec![0u32; 1 << bits];
         let mut count = 0u32;

@@ -67,7 +67,8 @@ impl L2 {
     fn of(head: &[u8; 14], in_port: PortId, tags: &Tags) -> L2 {
         let w2 = le32(head, 8) | u64::from(tags.eth_type.swap_bytes()) << 32;
         let w0 = u64::from(in_port.0) | tags.bits;
-        // One load. A value built from bytes is split into bytes again where a caller tests the group bit.
+        // The word is read with one load. If the word were assembled from bytes, the compiler would split it into bytes
+        // again where a caller tests the group bit.
         let w1 = head.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
         L2 { w0, w1, w2, eth_type: tags.eth_type, len: tags.len }
     }

@@ -31,7 +31,8 @@ impl fmt::Display for FlowKey {
             f.write_str(if self.is_later_fragment() { ",frag=later" } else { ",frag=first" })?;
         }
         match self.proto() {
-            // ICMP belongs to IPv4 and ICMPv6 to IPv6. Over the other version the key holds no type and code.
+            // The key holds the type and code of ICMP over IPv4 and of ICMPv6 over IPv6, but not of ICMP over IPv6 or
+            // ICMPv6 over IPv4.
             ip_proto::ICMP if self.l3_kind() == L3Kind::Ipv6 => Ok(()),
             ip_proto::ICMPV6 if self.l3_kind() == L3Kind::Ipv4 => Ok(()),
             _ if self.is_later_fragment() => Ok(()),

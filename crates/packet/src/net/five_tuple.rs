@@ -1,4 +1,4 @@
-//! Keys of connections: addresses, protocol and ports of one direction, with the VLAN.
+//! Connection keys: addresses, protocol and ports of one direction of a connection, with the VLAN.
 
 use std::fmt;
 use std::net::IpAddr;

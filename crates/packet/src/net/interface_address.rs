@@ -1,4 +1,4 @@
-//! Interface addresses: an IP address of a host with the length of its network's prefix.
+//! Interface addresses: an IP address of a host with the prefix length of the host's network.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -12,7 +12,7 @@ pub enum RateUnit {
     Bytes,
 }
 
-/// Prefix lengths that group source addresses. The sources of one prefix share a token bucket.
+/// Prefix lengths by which a rate limit groups source addresses. All sources in one prefix share a token bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct SourceBits {
     /// Prefix length for IPv4 source addresses, 0 to 32.
