@@ -26,7 +26,7 @@ fn main() {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let source = required_dir("CARGO_MANIFEST_DIR").join("../../bpf");
     let out = required_dir("OUT_DIR");
-    // Cargo watches a directory with all its contents.
+    // Cargo also watches all files in the directory.
     println!("cargo::rerun-if-changed={}", source.display());
     for program in PROGRAMS {
         compile(&clang, &source, program, &out.join(format!("{program}.bpf.o")));
@@ -65,8 +65,8 @@ fn compile(clang: &str, source: &Path, program: &str, object: &Path) {
     }
 }
 
-/// Removes the DWARF sections, which are half of an object. Only its BTF is made from these sections. The build
-/// continues with an object that cannot be stripped.
+/// Removes the DWARF debugging sections from a BPF object, which are half of the object's size. They are needed only to
+/// generate the BTF type information. If an object cannot be stripped, the build continues with the unstripped object.
 fn strip(object: &Path) {
     let tool = env::var("LLVM_STRIP").unwrap_or_else(|_| "llvm-strip".to_owned());
     if !Command::new(&tool).arg("--strip-debug").arg(object).status().is_ok_and(|status| status.success()) {
@@ -77,8 +77,8 @@ fn strip(object: &Path) {
     }
 }
 
-/// Returns the directory where Debian keeps `asm/types.h`. clang searches this directory only for the host's
-/// target.
+/// Returns the directory in which Debian installs `asm/types.h`. clang searches this directory when it compiles for the
+/// host, but not when it compiles for BPF.
 fn multiarch_include() -> Option<String> {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").ok()?;
     let dir = format!("/usr/include/{arch}-linux-gnu");

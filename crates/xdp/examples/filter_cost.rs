@@ -1,8 +1,8 @@
-//! Measures the nanoseconds that the filter adds to a frame, with another source in every frame. Run it as root: `cargo
-//! run --release -p xdp --example filter_cost`. Each line is the time of the fastest of 25 short runs, minus the time
-//! to build the frame. The fastest run is used because other load on the core only makes runs slower. The filter is
-//! measured in the hook, and in a worker for ports without a hook. The block list is compared with the kernel's
-//! longest-prefix map.
+//! Measures the nanoseconds by which the filter increases the processing time of a frame. Every frame has a different
+//! source address. Run it as root: `cargo run --release -p xdp --example filter_cost`. Each line is the time of the
+//! fastest of 25 short runs, minus the time to build the frame. The fastest run is used because other load on the core
+//! only makes runs slower. The filter is measured in the hook, and in a worker for ports without a hook. The block list
+//! is compared with the kernel's longest-prefix map.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ fn show(what: &str, base: u32, bench: &FilterBench) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the time of the fastest of several runs of a worker's filter, or of no filter, for the frames that the
-/// hook's runs use.
+/// Returns the time of the fastest of several runs of a worker's filter on the frames that the runs in the hook use. If
+/// `filter` is `None`, the runs are without a filter.
 fn in_worker(filter: Option<&WorkerFilter>, first: u32, count: u32) -> u128 {
     let mut frame = [0; 60];
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -83,7 +83,8 @@ fn rule(name: String, matches: Match, action: Action) -> Rule {
     Rule { name, priority: 0, matches, action, dry_run: false, expires: None }
 }
 
-/// Returns rules of five fields each. None matches, because the rules match TCP and the frames are UDP.
+/// Returns `count` rules that compare five fields each. No rule matches a frame, because the rules match TCP and the
+/// frames are UDP.
 fn misses(count: u32) -> Result<RuleSet, PrefixLengthError> {
     let rules = (0..count).map(|at| {
         let low = u16::try_from(at).unwrap_or(u16::MAX);

@@ -25,7 +25,7 @@ use xdp::{
 /// Number of repetitions per run, less than the TTL of the frame. A routing stage decrements the TTL in each
 /// repetition.
 const REPEAT: u32 = 200;
-/// Number of runs. Each run begins with some 25 ms in which the kernel waits for all CPUs.
+/// Number of runs. Each run takes about 25 ms longer at its beginning, because the kernel waits for all CPUs.
 const RUNS: usize = 50;
 const OUTPUT: u16 = 2;
 const VLAN: u16 = 10;

@@ -65,7 +65,7 @@ impl Attached {
             known => (None, known),
         };
         let flows = found.flows(for_flows)?.map(Arc::new);
-        // A capture of the predecessor has no reader any more, so the capture is not adopted.
+        // The reader of a packet capture ended with the predecessor process. Therefore the capture is not adopted.
         let (fib, steer) = (found.fib()?.map(Arc::new), found.steer()?.map(Arc::new));
         let route = found.route()?.map(Arc::new);
         let stages = Stages { filter, bridge, flows, fib, route, steer, dump: None };
@@ -155,7 +155,7 @@ impl MapsOfProgram {
         let Some((_, map)) = self.0.iter().find(|(name, _)| name == CONF) else { return Ok(None) };
         match sys::map_lookup::<CONF_SIZE>(map.as_fd(), 0) {
             Ok(bytes) => Ok(Constants::from_bytes(&bytes)),
-            // A map of another size belongs to a foreign program or to another version.
+            // If the map has another size, it belongs to a foreign program or to another version of this program.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(None),
             Err(source) => Err(Error::Map { map: CONF, operation: "read", source }),
         }

@@ -137,8 +137,8 @@ fn refusal(
     let flags = mode.flag() | ffi::XDP_FLAGS_UPDATE_IF_NOEXIST;
     let (result, said) = log::captured(|| sys::netlink_attach(ifindex, program, flags));
     if result.is_ok() {
-        // The cause of the refusal is gone by now. A netlink attachment does not end with the process, so it
-        // is removed.
+        // The repeated attempt succeeded, because the cause of the refusal no longer exists. The program is detached
+        // again, because a netlink attachment would outlast the process.
         let (_detached, _) = log::captured(|| sys::netlink_detach(ifindex, mode.flag()));
     }
     let reason = log::kernel_message(&said).unwrap_or_default().to_owned();

@@ -501,7 +501,7 @@ impl Attached {
     /// [`Attached::set_user`].
     pub fn detach_from_user(self) -> (Option<UserProgram>, Result<(), Error>) {
         let detached = match sys::link_detach(self.link.as_fd()) {
-            // The device is gone, and its link with it.
+            // The device was deleted, which also detached its link.
             Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => Ok(()),
             other => other.map_err(|source| Error::Query { what: "detaching a link", source }),
         };

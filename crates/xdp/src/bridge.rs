@@ -7,10 +7,10 @@
 //!                            no: gets a sequence number ([`Orders`]) --> [steer] --> worker
 //! ```
 //!
-//! The stage reads a station table (MAC table) that user space fills. It removes a station (MAC address) from the table
-//! when the address is seen as a source on another port. Frames that the stage cannot forward go to the worker, a
-//! thread in user space. The frames of a flow keep their order when some of them go through the worker and others do
-//! not (see `bpf/include/stage_bridge.h`).
+//! The stage reads a station table (MAC table) that user space fills. The stage removes a station (MAC address) from
+//! the table when it receives a frame with this source address on another port. Frames that the stage cannot forward go
+//! to the worker, a thread in user space. The frames of a flow keep their order when some of them go through the worker
+//! and others do not (see `bpf/include/stage_bridge.h`).
 
 mod devices;
 mod orders;

@@ -1,6 +1,6 @@
-//! Packet capture in a port's XDP program. A capture records frames as received, frames as the program changed them,
-//! and verdicts. While a capture runs, the port's program is replaced by a variant that captures (`bpf/dump.bpf.c`).
-//! See [`crate::Attached::set_stage`].
+//! Packet capture in a port's XDP program. A capture records the verdict on each frame, and the frame's bytes before
+//! and after the program processed it. While a capture runs, the port's program is replaced by a variant that captures
+//! (`bpf/dump.bpf.c`). See [`crate::Attached::set_stage`].
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::mode::{Fallback, Mode, ProgramOnDevice};
 
-/// Error of loading, attaching or pinning an XDP program, or of a map operation.
+/// Error in loading, attaching or pinning an XDP program, or in a map operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel or libbpf refused a program or one of its maps.
@@ -179,7 +179,7 @@ pub enum Error {
         /// Error that the kernel returned for the map operation.
         source: io::Error,
     },
-    /// The custom program (a user's XDP program) cannot run in front of a port's program.
+    /// The custom program (an XDP program that the user provides) cannot run in front of a port's program.
     #[error(transparent)]
     User(#[from] crate::user::UserError),
     /// The filter rules or the block list cannot be used.

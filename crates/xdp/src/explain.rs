@@ -35,7 +35,7 @@ pub struct HookSays {
     /// Index of the output device that the kernel's routes select, in the port's network namespace. `None` if
     /// the kernel routing stage does not forward the frame.
     pub device: Option<u32>,
-    /// Entry of the flow steering that matches the frame's exact flow. `None` if there is no such entry.
+    /// Exact-flow entry of the flow steering that matches the frame. `None` if there is no such entry.
     pub flow: Option<FiveTuple>,
     /// Target that the flow steering selects for the frame, by an exact flow or by its hash table. `None` if
     /// the flow steering does not decide.

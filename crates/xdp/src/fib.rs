@@ -39,8 +39,9 @@ const GONE: u32 = 0;
 pub struct FibPort {
     /// Ethernet address of the port's device. The stage routes only frames with this destination address.
     pub mac: [u8; 6],
-    /// Whether the route to the source of an IPv4 packet must lead out of this port (reverse path check).
-    /// Packets that fail the check go to the kernel's stack. The field is set where `rp_filter` is on.
+    /// Whether the route to the source address of an IPv4 packet must lead through this port (reverse path check).
+    /// Packets that fail the check go to the kernel's stack. The field is `true` if `rp_filter` is enabled on the
+    /// device.
     pub check_sources: bool,
     /// Whether received frames may carry a transport checksum that is not complete yet (checksum offload). The kernel's
     /// stack completes the checksum of such frames.
@@ -140,7 +141,8 @@ impl FibStage {
         for key in present.difference(&wanted) {
             sys::map_delete(map, &key.to_ne_bytes()).map_err(failed(DEVICES, "delete from"))?;
         }
-        // Present keys are valid. The kernel deletes the keys of a device that is deleted or leaves the namespace.
+        // Keys that are already in the map need no update. The kernel deletes the keys of a device that is deleted or
+        // moved to another namespace.
         for key in wanted.difference(&present) {
             let ifindex = (key & !MULTI_BUFFER).to_ne_bytes();
             match sys::map_update(map, &key.to_ne_bytes(), &ifindex) {

@@ -1,6 +1,7 @@
-//! Guard of a device between two XDP programs. An XDP link cannot change its mode, and two links cannot be attached to
-//! one device, so such a change detaches the program with the filter before the next program is attached. The guard, a
-//! tc program in front of all others (tcx), drops what the device passes to the kernel stack in between.
+//! Guard that protects a device while it has no XDP program. An XDP link cannot change its mode, and a device cannot
+//! have two XDP links. To change the mode, the program with the filter must therefore be detached before the next
+//! program is attached. In between, the guard drops all frames that the device passes to the kernel stack. The guard is
+//! a tc program in front of all other tc programs (tcx).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +13,7 @@ use crate::{Error, sys};
 static PROGRAM: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
 /// Program at a device's tc ingress that drops all frames on their way to the kernel stack. Frames that an XDP program
-/// drops or redirects do not reach it. Dropping the value removes the program.
+/// drops or redirects do not reach the guard. Dropping the value removes the guard.
 #[derive(Debug)]
 pub struct IngressGuard {
     _link: OwnedFd,

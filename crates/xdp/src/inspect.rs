@@ -23,7 +23,7 @@ pub fn inspect(ifindex: u32) -> Result<Option<ProgramOnDevice>, Error> {
             .into_iter()
             .find(|(id, _)| *id != 0);
     let Some((id, mode)) = found else { return Ok(None) };
-    // Without CAP_SYS_ADMIN only the id is known. The program may also be removed between the calls.
+    // Without CAP_SYS_ADMIN, only the program's id is available. The program may also be removed between the two calls.
     let name = sys::program_by_id(id).and_then(|fd| sys::program_info(fd.as_fd())).map(|i| i.name);
     let link = holding_link(id, ifindex).unwrap_or_default();
     Ok(Some(ProgramOnDevice { id, name: name.unwrap_or_default(), mode, link }))

@@ -34,8 +34,8 @@ use crate::{Error, ProgramInfo, sys};
 const PER_CALL: u64 = 1 << 18;
 /// Number of frames that the kernel generates and passes to the device in one batch.
 const BATCH: u32 = 64;
-/// Maximum number of attempts to send while the kernel cannot allocate a page pool. The next constant is the pause
-/// between two attempts.
+/// Maximum number of attempts to send while the kernel cannot allocate a page pool. `POOL_PAUSE` is the pause between
+/// two attempts.
 const POOL_ATTEMPTS: u32 = 500;
 const POOL_PAUSE: Duration = Duration::from_millis(20);
 /// Interval at which a generator with a rate limit sends. One system call takes about 20 us while the generator's
@@ -100,7 +100,8 @@ impl Generator {
     ) -> Result<Generator, Error> {
         let program = object.program()?;
         let first = Candidate { program: program.as_fd(), multi_buffer: false };
-        // A generator can also send on a device that has another program, in larger bursts.
+        // If the program cannot be attached, because the device has another program, the generator sends in larger
+        // bursts.
         let parked = park.and_then(|at| attach(at, AttachMode::Auto, first, || Ok(None)).ok());
         let state = object.map(".data.state")?;
         let generator = Generator { name, program, state, frame, rate, parked };

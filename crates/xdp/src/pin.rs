@@ -3,9 +3,9 @@
 //! directory with a link is therefore complete. A directory without a link was left by a process that ended early.
 //!
 //! If a custom program runs in front of the port's program, the directory has a subdirectory `user`. It holds
-//! `program`, `next` (the array through which the program continues) and `maps`. The subdirectory is created
-//! under another name before the link runs the program, and renamed afterwards. If a process ends in between,
-//! the valid subdirectory is the one whose `program` the link runs.
+//! `program`, `next` (the array through which the program continues) and `maps`. The subdirectory is created under
+//! another name before the link runs the program, and renamed afterwards. If a process ends between these steps, the
+//! valid subdirectory is the one whose pin `program` is the program that the link runs.
 //!
 //! Only the user of the process may enter these directories. The reason: any user who can open a directory can lock it
 //! (`flock`), and a lock on a pin directory means that a process uses the pin.
@@ -241,8 +241,8 @@ impl PinPath {
         Ok(())
     }
 
-    /// Removes the pins of custom programs, except those of `standing`, the custom program that the BPF link
-    /// runs. With `None` all pins of custom programs are removed.
+    /// Removes the pins of all custom programs except `standing`, which is the custom program that the BPF link runs.
+    /// With `None` all pins of custom programs are removed.
     pub(crate) fn repair_user(&self, standing: Option<&UserProgram>) -> Result<(), Error> {
         let id = |directory: &str| {
             let program = sys::pinned(&self.file(directory).join(PROGRAM)).ok()?;
@@ -302,7 +302,8 @@ fn make_directories(path: &Path) -> io::Result<()> {
 /// not prevent a start of the daemon.
 fn protect(path: &Path, user: u32) -> io::Result<bool> {
     let is_foreign = |owner: u32| owner != user && owner != 0;
-    // A symbolic link of another user is replaced. A symbolic link of root is an administrator's.
+    // A symbolic link that another user owns is replaced. A symbolic link that root owns is kept, because an
+    // administrator has created it.
     let own = fs::symlink_metadata(path)?;
     if !own.is_dir() {
         if !is_foreign(own.uid()) {
@@ -323,7 +324,7 @@ fn protect(path: &Path, user: u32) -> io::Result<bool> {
         directory.set_permissions(Permissions::from_mode(PRIVATE))?;
     }
     if was_foreign {
-        // From here on, the other user can add no files.
+        // From here on, the former owner can add no files.
         for entry in fs::read_dir(path)? {
             let entry = entry?;
             let metadata = entry.metadata()?;

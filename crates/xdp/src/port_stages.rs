@@ -1,5 +1,6 @@
-//! Functions of program stages that need the port whose program runs the stage. A new stage shares maps with the port's
-//! current program. The stages of a port that another process attached are read from its program.
+//! Functions of program stages that have the port of the stage as a parameter. They create a stage that shares maps
+//! with the port's current program, or read a stage from the program of a port that was taken over from another
+//! process.
 
 use std::sync::Arc;
 

@@ -129,8 +129,9 @@ where
     let failed = |operation| move |source| Error::Map { map: name, operation, source };
     let present: BTreeSet<[u8; N]> = sys::map_keys(map).map_err(failed("list"))?.into_iter().collect();
     let stale = || present.difference(wanted);
-    // When old and new addresses do not fit together, old ones are removed first. A frame for an old address
-    // then goes to the router for a moment. Otherwise a frame for a new address would not reach the kernel.
+    // If the map has no space for the old and the new addresses together, old addresses are removed first. For a
+    // moment, frames to an old address may then go to the router too early. Otherwise, frames to a new address would
+    // not reach the kernel.
     let crowded = present.union(wanted).count() > LOCAL_CAPACITY;
     if crowded {
         for key in stale() {
@@ -252,8 +253,8 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Loads a port's program with the constants in `constants` and `stages`. If `share` is given, the program uses
-    /// these maps instead of new ones.
+    /// Loads a port's program with the constants in `constants` and `stages`. If `share` is not `None`, the program
+    /// uses these maps instead of new ones.
     pub(crate) fn new(
         mut constants: Constants,
         locals: Option<LocalAddresses>,

@@ -45,7 +45,8 @@ impl<T: 'static> RingReader<T> {
         let each = move |bytes: &[u8]| {
             let mut waiting = to.borrow_mut();
             waiting.extend(parse(bytes, clock));
-            // An error of the callback ends the call. The record counts as read (libbpf, `ringbuf.c`).
+            // If the callback returns an error, libbpf stops reading. The record still counts as read (libbpf,
+            // `ringbuf.c`).
             if waiting.len() >= MOST { -libc::EAGAIN } else { 0 }
         };
         let mut builder = RingBufferBuilder::new();

@@ -621,7 +621,7 @@ impl RouteMaps {
             _ => PuntMaps::adopt(&mut take)?.map(Arc::new),
         };
         if punts.is_none() {
-            // The router sets its limits with its next stage.
+            // Without maps, the limits are disabled. The router sets them again when it installs its next stage.
             conf[0] &= !LIMITED;
         }
         let answers = AnswerMaps::adopt(conf.get(ANSWERS_AT..).unwrap_or(&[]), secrets, take)?.map(Arc::new);
@@ -664,7 +664,7 @@ mod tests {
             let staying: BTreeSet<IpAddr> = present.intersection(&wanted).copied().collect();
             let mut now = present.clone();
             for (address, there) in way(&present, &wanted, capacity) {
-                // An early removal makes space for a new address.
+                // An old address is removed early only to make space for a new address.
                 prop_assert!(there || now.len() == capacity || wanted.is_subset(&now));
                 let changed = if there { now.insert(address) } else { now.remove(&address) };
                 prop_assert!(changed);
@@ -701,8 +701,8 @@ mod tests {
         }
     }
 
-    /// A bit is set exactly while one of its addresses is present. A process that takes over the tables writes the bits
-    /// that its predecessor did not write.
+    /// Checks that a bit is set if and only if one of its addresses is present, and that a process that takes over the
+    /// tables sets the bits that its predecessor did not set.
     #[test]
     fn bits_are_those_of_the_addresses() {
         let mut own = match Own::new("blue") {

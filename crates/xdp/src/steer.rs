@@ -334,8 +334,8 @@ impl Steering {
         self.flows_after(None)
     }
 
-    /// Returns the exact flows behind `last`, in the order of the flows, with their entries and counts. With `None`,
-    /// returns all exact flows.
+    /// Returns the exact flows that come after `last` in the order of the flows, with their entries and counts. With
+    /// `None`, returns all exact flows.
     pub fn flows_after(
         &self,
         last: Option<FiveTuple>,
@@ -417,7 +417,7 @@ impl Steering {
         Ok(())
     }
 
-    /// Returns whether a CPU is, or was, the target of an exact flow or of a bucket of the table.
+    /// Returns whether any exact flow or bucket of the table has, or has had, a CPU as its target.
     #[must_use]
     pub fn names_cpus(&self) -> bool {
         !self.cpus.is_empty()

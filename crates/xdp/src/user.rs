@@ -102,9 +102,9 @@ impl UserProgram {
         if let Some(user) = UserProgram::found(&program, multi_buffer, &named)? {
             return Ok(user);
         }
-        // The program never continues with the port's program. An array that is bound to the program still
-        // leads from it to the port's program. The array is held until `found` opens it, because the kernel
-        // empties an array without users.
+        // This program never continues with the port's program. An unused program array is bound to it nevertheless, so
+        // that the port's program can be found from the custom program. The array stays open until `found` opens it,
+        // because the kernel empties an array without users.
         let unused = array(UNUSED)?;
         sys::bind_map(program.as_fd(), unused.as_fd()).map_err(failed("bind"))?;
         let lacking = Error::Object { object: "user", what: UNUSED };
@@ -148,7 +148,7 @@ impl UserProgram {
     /// Takes over the custom program that a link runs. Returns `None` if the link's program is not a custom
     /// program.
     pub(crate) fn adopt(program: &OwnedFd, named: &[(u32, String)]) -> Result<Option<UserProgram>, Error> {
-        // The multi-buffer support is taken from the port's program afterwards.
+        // The caller then replaces this multi-buffer flag with the flag of the port's program.
         UserProgram::found(program, true, named)
     }
 
@@ -177,7 +177,7 @@ impl UserProgram {
         ProgramInfo::read(self.program.as_fd())
     }
 
-    /// Puts `program` into the tail call slot of the custom program, which then continues with that program.
+    /// Puts `program` into the tail call slot of the custom program. The custom program then continues with `program`.
     pub(crate) fn lead_to(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         sys::map_update(self.next.as_fd(), &0_u32.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())

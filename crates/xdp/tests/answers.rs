@@ -70,8 +70,9 @@ fn what_needs_more_goes_up_as_it_came() {
     let mut rig = Rig::new(&ANSWER);
     let four = |to: [u8; 4]| ipv4(to.into(), 60, |_| ());
     let six = |to: &str| ipv6(to.parse().unwrap(), 60, |_| ());
-    // Routes that are unreachable, prohibited or thrown, without next hops, unresolved, by a device of the
-    // kernel, back to the input, and an unknown address on the link.
+    // Packets with these routes go to the worker: unreachable, prohibit and throw routes, routes without a next hop,
+    // routes with an unresolved next hop, routes through a device that is not in the tables or back to the input
+    // device, and on-link routes to an unknown address.
     for last in [5, 9, 13, 17, 21, 25, 29] {
         rig.goes_up(&four([192, 0, 2, last]));
     }
@@ -85,7 +86,7 @@ fn what_needs_more_goes_up_as_it_came() {
     for gone in [four([192, 0, 2, 1]), six("2001:db8:2::1")] {
         assert_eq!(rig.see(&gone), (Verdict::Drop, Counter::RouteBlackhole, gone.clone()));
     }
-    // One family is enabled, then none, then both.
+    // Forwarding is enabled for one address family, then for none, then for both.
     let (way4, way6) = (four([198, 51, 100, 7]), six("2001:db8::7"));
     rig.tables.answers.answer(true, false);
     rig.goes(&way4, 1);
@@ -273,7 +274,7 @@ fn no_frame_is_lost_or_goes_astray_while_the_table_changes() {
                     3 => tables.fib.remove4(single, &mut tables.adjacencies).unwrap(),
                     _ => tables.fib.set4(single, path, &mut tables.adjacencies).unwrap(),
                 }
-                // Routes next to the destinations, in the same trie nodes.
+                // These routes are for addresses next to the destinations, in the same trie nodes.
                 let beside = Prefix::new(u32::from_be_bytes([198, 51, 100, 16 + last]), 32);
                 tables.fib.set4(beside, &astray, &mut tables.adjacencies).unwrap();
                 let wider = Prefix::new(u32::from_be_bytes([198, 51, 96 + last % 4, 0]), 22 + last % 2);
@@ -352,13 +353,13 @@ fn no_frame_overtakes_one_that_went_up() {
     let six = ipv6("2001:db8::7".parse().unwrap(), 60, |_| ());
     let tagged = tables::tagged(&known, 200);
     let unknown = ipv4([192, 0, 2, 21].into(), 60, |_| ());
-    // The departure of frames from before the stage was not reported yet.
+    // It was not reported yet that the frames from before the stage have left the worker.
     assert_eq!(way(&known), Counter::Steered);
     assert_eq!(orders.numbers(0), (1, u32::MAX));
     orders.finish(0, 1);
     for frame in [&known, &six, &tagged] {
         assert_eq!(way(frame), Counter::RouteForwarded);
-        // The flow goes to the worker for a while.
+        // Forwarding by the hook is disabled for a while, so the flow goes to the worker.
         rig.tables.answers.answer(false, false);
         assert_eq!(way(frame), Counter::Steered);
         rig.tables.answers.answer(true, true);
@@ -385,14 +386,15 @@ fn no_frame_overtakes_one_that_went_up() {
         assert_eq!(way(frame), Counter::RouteForwarded);
         orders.hold(0, false);
     }
-    // An observer of the worker sees every frame.
+    // While the worker is observed (capture or trace), every frame goes to the worker.
     rig.tables.answers.watch(true);
     assert_eq!(rig.tables.answers.answers(), (false, false));
     assert_eq!(way(&other), Counter::Steered);
     rig.tables.answers.watch(false);
     orders.finish(0, orders.numbers(0).0);
     assert_eq!(way(&other), Counter::RouteForwarded);
-    // No frame can be pending without a socket. Observers that a killed daemon has left do not matter.
+    // Without a socket, no frame can be pending in a worker, and the observation that a killed daemon has left enabled
+    // has no effect.
     rig.tables.answers.watch(true);
     assert_eq!(way(&known), Counter::Steered);
     attached.clear_socket(0).unwrap();
@@ -442,7 +444,7 @@ fn a_successor_goes_on_with_the_order() {
     let first = stage(&line.port);
     line.port.set_stage(StageChange::Route(Some(&first))).unwrap();
     line.port.route_orders().unwrap().finish(0, 41);
-    // A change of constants keeps the order, and so does adoption by another process.
+    // The frame order is kept when the constants change, and when another process adopts the program.
     let second = stage(&line.port).with_vlans(VLANS);
     line.port.set_stage(StageChange::Route(Some(&second))).unwrap();
     assert!(!first.is_same(&second).unwrap());
@@ -452,7 +454,8 @@ fn a_successor_goes_on_with_the_order() {
     assert!(adopted.explainer().unwrap().explain(&ipv4([198, 51, 100, 7].into(), 60, |_| ())).is_ok());
 }
 
-/// A successor finds the tables that its predecessor's program reads. The explanation of a frame changes no counter.
+/// A successor process finds the tables that its predecessor's program reads. Explaining a frame with a test run
+/// changes no counter.
 #[test]
 fn explaining_counts_nothing_and_a_successor_finds_the_tables() {
     need_root!();

@@ -20,7 +20,7 @@ use tables::{ANSWER, MAC, MTU, Rig, TAG, VLANS, frame, sent, tagged};
 use xdp::route::{AnswerPort, Sources};
 use xdp::{Counter, Verdict};
 
-/// Returns a frame for the interface of this number, without its tag.
+/// Returns the frame with the MAC address of the interface `number` as its destination. The frame gets no VLAN tag.
 fn towards(number: usize, frame: &[u8]) -> Vec<u8> {
     [&MAC[number][..], &frame[6..]].concat()
 }
@@ -54,13 +54,13 @@ fn tags_come_and_go_with_interfaces() {
         // A packet of exactly the MTU of the output, without the tag.
         rig.carries(&ipv4([198, 18, 0, 1].into(), 900, |_| ()), by, 1, 5);
     }
-    // Out of the receiving port, by another interface.
+    // The packet leaves through the port that received it, but through another interface.
     rig.carries(&four([198, 18, 1, 1]), 3, 0, 4);
     rig.carries(&four([198, 18, 1, 1]), 0, 0, 4);
     rig.carries(&four([192, 0, 2, 29]), 4, 0, 0);
     let counts = [1, 2].map(|port| rig.tables.answers.counts(port).unwrap());
-    // The bytes of tagged frames include their tags: 60 bytes without a tag, except frames of 74 bytes, and
-    // three of 914 bytes.
+    // All frames have 74 bytes without the tag, except three frames of 914 bytes. The byte counts of the ports include
+    // the tags.
     let long = 3 * (914 - 74);
     assert_eq!((counts[0].rx_packets, counts[1].tx_packets, counts[0].tx_packets), (21, 18, 3));
     let bare = 21 * 74 + long;
@@ -76,12 +76,12 @@ fn everything_else_with_a_tag_goes_up_as_it_came() {
     let rig = Rig::with_vlans(&ANSWER, &VLANS);
     let plain = towards(3, &ipv4([198, 51, 100, 7].into(), 60, |_| ()));
     let up = |frame: &[u8], vlan: u16| rig.goes_up(&tagged(frame, vlan));
-    // A VLAN without an interface in the hook, the address of another VLAN's interface, and the broadcast
-    // address.
+    // Frames in a VLAN without an interface in the hook, to the MAC address of another VLAN's interface, and to the
+    // broadcast address.
     up(&plain, 300);
     up(&plain, 200);
     up(&[&[0xff; 6], &plain[6..]].concat(), 100);
-    // A second tag, ARP, and a truncated header.
+    // Frames with a second tag, with ARP, and with a truncated header.
     up(&tagged(&plain, 200), 100);
     up(&[&plain[..12], &[8, 6], &[0; 46]].concat(), 100);
     up(&plain[..30], 100);
@@ -95,7 +95,8 @@ fn everything_else_with_a_tag_goes_up_as_it_came() {
     ] {
         up(&towards(3, &kernels), 100);
     }
-    // Back by the receiving interface, one byte too long, and without a route.
+    // Packets that would leave through the receiving interface, a packet that is one byte too long, and a packet
+    // without a route.
     up(&towards(4, &ipv4([198, 18, 1, 1].into(), 60, |_| ())), 200);
     up(&towards(3, &ipv4([198, 18, 0, 1].into(), 901, |_| ())), 100);
     up(&towards(3, &ipv4([192, 0, 2, 5].into(), 60, |_| ())), 100);
@@ -247,7 +248,8 @@ fn alike(sources: Sources) {
     }
 }
 
-/// Linux removes any number of priority tags. The port's own device receives the packets for the kernel.
+/// Frames with any number of priority tags (VLAN 0) are processed as untagged frames, as in Linux. The kernel receives
+/// its packets on the port's own device.
 #[test]
 fn any_number_of_priority_tags_is_no_tag() {
     need_root!();
@@ -262,7 +264,7 @@ fn any_number_of_priority_tags_is_no_tag() {
             let tags: Vec<u8> = tags.into_iter().cycle().skip(count % 2).take(count).flatten().collect();
             [&frame[..12], &tags, &frame[12..]].concat()
         };
-        // The last of the priority tags stays.
+        // The hook removes all priority tags except the last one.
         let one = |frame: &[u8]| [&frame[..12], &[0x88, 0xa8, 0, 0], &frame[12..]].concat();
         let passed = |frame: &[u8], counter| {
             assert_eq!(rig.see(&priority(frame)), (Verdict::Pass, counter, one(frame)), "{count} tags");
@@ -270,7 +272,7 @@ fn any_number_of_priority_tags_is_no_tag() {
         passed(&own, Counter::PassedLocal4);
         passed(&arp, Counter::PassedControl);
         passed(&transit, Counter::DownPassed);
-        // A frame of a VLAN is routed like without the priority tags.
+        // A frame in a VLAN is routed as it would be without the priority tags.
         let vlan = tagged(&by_vlan, TAG[3]);
         assert_eq!(rig.see(&priority(&vlan)), rig.see(&vlan), "{count} tags");
         assert_eq!(rig.see(&vlan).1, Counter::RouteForwarded);
@@ -308,9 +310,10 @@ fn sources_of_packets_to_the_router_itself_are_checked() {
         assert_eq!(see(&from4([8, 8, 8, 8], own)), by_way(local4), "{sources:?}: by the default route");
         assert_eq!(see(&from4([192, 0, 2, 1], own)), refused, "{sources:?}: a blackhole route");
         assert_eq!(see(&from4([100, 65, 1, 1], own)), local4, "{sources:?}: by several next hops");
-        // The worker decides on routes that refuse, and on its own addresses.
+        // Packets whose source has an unreachable or prohibit route, or is an own address of the router, go to the
+        // worker.
         assert_eq!(see(&from4([192, 0, 2, 5], own)).1, Counter::DownPassed, "{sources:?}: unreachable");
-        // DHCP of a client that has no address yet.
+        // A DHCP packet from a client without an address passes the check.
         assert_eq!(see(&from4([0; 4], own)), local4, "{sources:?}: no address");
         assert_eq!(see(&from4([0; 4], [255; 4])).1, Counter::PassedGroup, "{sources:?}: no address");
         assert_eq!(see(&from6("fd00:1::9", 128, 64)), local6, "{sources:?}: from the link");

@@ -175,7 +175,8 @@ fn steers_to_the_socket_in_both_modes() {
         let (far, near) = namespace.veth("va", "vb", "");
         let port = PortProgram::load(&bridged()).unwrap().attach(near, mode, None).unwrap();
         let socket = Xsk::bound(near, 0);
-        // In generic mode the veth accepts no redirected frames, so the frames are sent through the stack.
+        // In generic mode, the veth device does not accept redirected frames. Therefore the frames are sent through the
+        // kernel stack.
         let watch = PacketSocket::on(far);
         let frames: Vec<Vec<u8>> =
             (0..20_u8).map(|i| support::ethernet(support::to_us(), &[], 0x0800, &[i; 60])).collect();

@@ -63,7 +63,8 @@ fn drops(loaded: &Loaded, source: IpAddr) -> bool {
     loaded.test_run(&frame).unwrap().verdict == Verdict::Drop
 }
 
-/// Returns addresses where the result may change: the ends of a prefix and their neighbours.
+/// Returns addresses at which the look-up result may change: the first and the last address of a prefix, and the
+/// addresses before and after the prefix.
 fn edges(prefix: Prefix) -> [IpAddr; 4] {
     match prefix.address() {
         IpAddr::V4(v4) => {
@@ -196,8 +197,7 @@ fn large_lists_hold_every_prefix_and_no_more() {
         });
     }
     let mut port = Port::new(prefixes.iter().copied());
-    // Looks for covering prefixes by the lengths that occur, because the list is too long for a linear
-    // search.
+    // Only the prefix lengths that occur are tried, because a linear search of the list would take too long.
     let lengths = |address: IpAddr| if address.is_ipv4() { 20..=32 } else { 48..=128_u8 };
     let truth = |all: &BTreeSet<Prefix>, address| {
         lengths(address).any(|length| all.contains(&Prefix::new(address, length).unwrap()))
@@ -212,7 +212,7 @@ fn large_lists_hold_every_prefix_and_no_more() {
             assert_eq!(port.drops(address), truth(&prefixes, address), "{address}");
         }
     }
-    // The number of new prefixes makes the tables grow.
+    // There are enough new prefixes for the table to grow.
     let before = port.list.table_bytes();
     for _ in 0..300_000 {
         let prefix = Prefix::new(address4(random()), 32).unwrap();
@@ -227,8 +227,8 @@ fn large_lists_hold_every_prefix_and_no_more() {
     }
 }
 
-/// A list is built separately and then replaces the list of a filter. The program uses the new list and later changes
-/// of it.
+/// Checks that the program uses a list that was built separately and then replaced the list of the filter, including
+/// later changes of the list.
 #[test]
 fn a_filter_continues_with_a_list_that_was_built_apart() {
     need_root!();
@@ -247,7 +247,7 @@ fn a_filter_continues_with_a_list_that_was_built_apart() {
     assert_eq!((port.list.expire(Moment(1)).unwrap(), port.list.len()), (1, 1));
     port.list.insert(prefix("10.1.0.0/16"), None).unwrap();
     assert_eq!(drops(&port), [true, true, false]);
-    // A second list and a table that grows replace the table in the same slot.
+    // A second list, and a list whose table grows, put their table into the same slot.
     drop(port.list.take_over(Blocklist::new([]).unwrap()).unwrap());
     assert_eq!(drops(&port), [false; 3]);
     let many: Vec<Prefix> = (0..2000_u32)
@@ -257,7 +257,8 @@ fn a_filter_continues_with_a_list_that_was_built_apart() {
     assert_eq!(drops(&port), [true, false, false]);
 }
 
-/// While other entries of the list change, look-ups always find one address and never another.
+/// While other entries of the list change, look-ups always find an address that stays listed, and never an address that
+/// is never listed.
 #[test]
 fn look_ups_are_never_torn() {
     need_root!();
@@ -275,7 +276,8 @@ fn look_ups_are_never_torn() {
             let mut random = noise(99);
             for round in 0..3000_u64 {
                 let bits = random();
-                // Neighbours in the same words, and a prefix that also covers the listed address.
+                // Addresses whose entries are in the same words of the table, and a prefix that also covers the listed
+                // address.
                 let near4 = 0x0a09_0810 + u32::try_from(bits % 240).unwrap();
                 let near6 = 0x2001_0db8 << 96 | u128::from(bits >> 8) << 8;
                 let near = [

@@ -84,8 +84,8 @@ impl Rig {
         (run.verdict, moved[0], run.frame)
     }
 
-    /// Returns whether the stage with these constants forwards a frame. A frame for the worker must be unchanged and
-    /// preceded by its sequence number.
+    /// Returns whether the stage with these constants forwards a frame. Checks that a frame for the worker is unchanged
+    /// and preceded by its sequence number.
     fn answers(&self, port: BridgePort, frame: &[u8]) -> bool {
         let stage = self.stage(port);
         let (verdict, counter, after) = self.see(&self.loaded(&stage), frame);
@@ -133,7 +133,7 @@ fn udp(to: [u8; 6], from: [u8; 6], partial: bool) -> Vec<u8> {
     frame
 }
 
-/// Changes the last word of a datagram, so that the partial checksum is also the complete one.
+/// Changes the last word of a datagram, so that its complete checksum equals the partial checksum.
 fn as_if_partial(mut frame: Vec<u8>) -> Vec<u8> {
     frame[58..60].fill(0);
     let word = |at: usize| u64::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
@@ -349,7 +349,8 @@ fn a_full_table_leaves_the_rest_to_the_worker() {
     assert_eq!(rig.table.get(waiting), Some((place(2), 7)));
 }
 
-/// With a socket in the slot the frame goes to the socket, in the order of arrival.
+/// If the slot has a socket, frames to a station that does not fit into the table go to the socket in the order of
+/// arrival.
 #[test]
 fn a_station_without_a_place_goes_to_the_socket() {
     need_root!();
@@ -394,7 +395,7 @@ fn no_frame_overtakes_one_that_went_up() {
     let (loaded, orders) = (rig.loaded(&stage), stage.orders());
     let (known, unknown, other) = (frame(B, A, &[]), frame(C, A, &[]), frame(B, A, &[]));
     let way = |loaded: &Loaded, frame: &[u8]| rig.see(loaded, frame).1;
-    // The departure of frames from before the stage was not reported yet.
+    // It was not reported yet that the frames from before the stage have left the worker.
     assert_eq!(way(&loaded, &known), Counter::Steered);
     assert_eq!(orders.numbers(0), (1, u32::MAX));
     orders.finish(0, 1);
@@ -411,7 +412,7 @@ fn no_frame_overtakes_one_that_went_up() {
     assert_eq!(way(&loaded, &other), Counter::Steered, "number 3 is");
     orders.finish(0, 4);
     assert_eq!(way(&loaded, &other), Counter::Bridged);
-    // Another flow has no effect.
+    // The frames of another flow do not delay this flow.
     assert_eq!(way(&loaded, &unknown), Counter::Steered);
     assert_eq!(way(&loaded, &known), Counter::Bridged);
     // While the queue overflows, frames of the flow are dropped until the flow can move.
@@ -425,14 +426,14 @@ fn no_frame_overtakes_one_that_went_up() {
     orders.finish(0, orders.numbers(0).0);
     assert_eq!(way(&loaded, &known), Counter::Bridged);
     orders.hold(0, false);
-    // Observers that a killed daemon has left do not matter where no socket is.
+    // Without a socket, the observation that a killed daemon has left enabled has no effect.
     orders.set_bypass(true);
     assert_eq!(way(&loaded, &known), Counter::Steered);
     rig.attached.clear_socket(0).unwrap();
     assert_eq!(way(&loaded, &known), Counter::Bridged);
     orders.set_bypass(false);
     rig.attached.set_socket(0, rig.socket.as_ref().unwrap().as_fd()).unwrap();
-    // A change of constants keeps the order.
+    // The frame order is kept when the constants change.
     assert_eq!(way(&loaded, &unknown), Counter::Steered);
     port.learning = false;
     let mut rig = rig;
@@ -490,7 +491,7 @@ fn frames_cross_between_devices_and_pins_keep_them_crossing() {
     };
     all_arrive(&mut generator);
     assert_eq!(attached.counters().unwrap().get(Counter::Bridged), 10_000);
-    // The process that created the port is gone.
+    // Dropping these values simulates the end of the process that created the port.
     drop((attached, table, devices, stage));
     all_arrive(&mut generator);
     let mut adopted = xdp::adopt(&pin).unwrap().unwrap();

@@ -67,7 +67,7 @@ fn frames_are_captured_at_entry_and_exit_with_their_verdict() {
     let age = now.checked_sub(Duration::from_nanos(all[3].at_ns)).unwrap();
     assert!(age < Duration::from_secs(60), "{age:?}");
 
-    // Captures only frames for a socket, and only at exit. The second capture replaces the first.
+    // This capture records only frames for a socket, and only their bytes at exit. It replaces the first capture.
     let xsk = Xsk::bound(b, 0);
     let only = DumpConfig { verdicts: vec![Verdict::Redirect], entry: false, ..DumpConfig::default() };
     let dump = Dump::new(&only).unwrap();
@@ -147,7 +147,7 @@ fn a_capture_stays_through_changes_of_the_program() {
     assert_eq!(reader.poll(Duration::ZERO).unwrap(), []);
 }
 
-/// Frames pass as before, and copies that do not fit are counted.
+/// While the ring buffer is full, frames pass as before, and the copies that do not fit are counted.
 #[test]
 fn a_full_ring_costs_copies_and_no_frames() {
     need_root!();
@@ -165,7 +165,8 @@ fn a_full_ring_costs_copies_and_no_frames() {
     assert_eq!(u64::try_from(got).unwrap() + dump.missed().unwrap(), 10_000);
 }
 
-/// A call returns although frames may arrive faster than they are read. The rest stays for the next calls.
+/// A call of `poll` returns even if frames arrive faster than they are read. The next calls return the remaining
+/// records.
 #[test]
 fn one_call_reads_a_bounded_number_of_records() {
     need_root!();
@@ -204,7 +205,7 @@ fn jumbo_frames_are_captured() {
     assert_eq!((&all[0].entry[..], &all[0].exit[..]), (&frame[..2048], &frame[..2048]));
 }
 
-/// A successor recognises the program of a process that died during a capture.
+/// A successor process recognises and adopts the program of a process that was killed during a capture.
 #[test]
 fn a_pinned_hook_is_adopted_with_a_capture_around_it() {
     need_root!();

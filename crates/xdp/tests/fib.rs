@@ -67,7 +67,8 @@ fn a_packet_for_elsewhere_goes_to_its_next_hop() {
     }
     let sent = stage.counts().unwrap();
     assert_eq!(sent[&router.near[2]], FibCount { packets: 3, bytes: 3 * 74 });
-    // ESP belongs to the far end. Ports are read where the protocol has them.
+    // Packets of these protocols are forwarded: ICMP, TCP, ESP (which only the destination processes) and SCTP. The
+    // stage reads ports only if the protocol has ports.
     for protocol in [1, 6, 50, 132] {
         goes(&router, &loaded, &ipv4(BEHIND, 60, |ip| ip[9] = protocol), 1);
         goes(&router, &loaded, &ipv6(BEHIND6, 60, |ip| ip[6] = protocol), 1);
@@ -128,7 +129,7 @@ fn the_stack_gets_what_is_its_own() {
             _ => Counter::FibAddress,
         };
         stays(&ipv4(address.into(), 60, |_| ()), why);
-        // As a source, the broadcast address of a subnet is an ordinary address to the kernel.
+        // The kernel accepts the broadcast address of a subnet as a source address.
         if address != [10, 0, 2, 255] {
             stays(&ipv4(BEHIND, 60, |ip| ip[12..16].copy_from_slice(&address)), Counter::FibAddress);
         }
@@ -206,7 +207,7 @@ fn every_answer_of_the_kernel_has_its_counter() {
     four(13, 60, Counter::FibNoRoute);
     four(17, 60, Counter::FibTunnel);
     four(29, 60, Counter::FibSameDevice);
-    // The MTU is 9000 bytes by the route and 1500 by its device.
+    // The MTU of the route is 9000 bytes, and the MTU of its device is 1500 bytes.
     four(25, 1501, Counter::FibTooLong);
     four(21, 1001, Counter::FibTooLong);
     goes(&router, &loaded, &ipv4(Ipv4Addr::new(192, 0, 2, 21), 1000, |_| ()), 1);
@@ -334,7 +335,7 @@ fn explain_tells_the_device_and_counts_nothing() {
     );
 }
 
-/// Real frames of one route are forwarded while the owner of the hook ends and a successor adopts the hook.
+/// The hook forwards real frames while the process that owns the hook ends and a successor process adopts the hook.
 #[test]
 fn frames_cross_and_pins_keep_them_crossing() {
     need_root!();
@@ -373,7 +374,7 @@ fn frames_cross_and_pins_keep_them_crossing() {
     };
     all_arrive();
     assert_eq!(attached.counters().unwrap().get(Counter::FibForwarded), 10_000);
-    // The process that created the port is gone.
+    // Dropping these values simulates the end of the process that created the port.
     drop((attached, stage));
     all_arrive();
     let mut adopted = xdp::adopt(&pin).unwrap().unwrap();
@@ -385,7 +386,7 @@ fn frames_cross_and_pins_keep_them_crossing() {
     all_arrive();
     assert_eq!(adopted.counters().unwrap().get(Counter::FibForwarded), 30_000);
     assert_eq!(stage.count(router.near[1]).unwrap().packets, 30_000);
-    // Another specialisation keeps the counts. Without the stage the stack forwards.
+    // A stage with other constants keeps the counts. Without the stage, the kernel stack forwards the frames.
     let next = FibStage::new(&FibPort { check_sources: true, ..Router::port() }, &adopted).unwrap();
     assert_eq!(next.count(router.near[1]).unwrap().packets, 30_000);
     adopted.set_stage(StageChange::Fib(None)).unwrap();

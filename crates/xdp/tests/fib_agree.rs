@@ -18,7 +18,7 @@ use support::{PacketSocket, sh};
 use xdp::Verdict;
 use xdp::fib::FibPort;
 
-/// IP protocol of the frames that show that all frames before them have passed.
+/// IP protocol of marker frames. The arrival of a marker frame shows that all frames before it have arrived.
 const BARRIER: u8 = 253;
 
 /// Returns destination addresses, one for each kind of route. Each address has a different last octet.
@@ -193,8 +193,8 @@ impl Stack {
                 if frame.get(12..14) == Some(&[8, 0]) && frame[23] == BARRIER {
                     break;
                 }
-                // Packets that the kernel itself sends (neighbour resolution, ICMP errors, resets) are not
-                // forwarded packets.
+                // Packets that the kernel itself sends (neighbour resolution, ICMP errors, resets) are skipped, because
+                // they are not forwarded packets.
                 let is_for_neighbour = frame.get(..6) == Some(&FAR[1]) || frame.get(..6) == Some(&FAR[2]);
                 if is_for_neighbour && (!is_routers_own(&frame) || is_routers_own(sent)) {
                     came.push(frame);

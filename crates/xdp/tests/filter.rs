@@ -83,7 +83,7 @@ fn judge(filter: &WorkerFilter, frame: &[u8], head: usize, look: Look) -> Outcom
     }
 }
 
-/// Compares workers with the list.
+/// Compares the workers' filter with the reference list of rules.
 fn compare_worker(mut set: RuleSet, frames: &[Vec<u8>]) -> Result<(), TestCaseError> {
     for rule in &mut set.rules {
         if matches!(rule.action, Action::Sample { .. }) {
@@ -141,7 +141,8 @@ fn rule(name: &str, action: Action) -> Rule {
     Rule { name: name.to_owned(), priority: 0, matches, action, dry_run: false, expires: None }
 }
 
-/// The bytes that a pattern matches may be after the first piece of a packet, or extend over the end of it.
+/// The bytes that a pattern matches may be after the first piece of a packet, or may begin in the first piece and end
+/// after it.
 #[test]
 fn workers_look_behind_the_first_piece() {
     let pattern = Pattern { base: PatternBase::Frame, offset: 60, bytes: vec![7; 12], mask: Vec::new() };
@@ -185,12 +186,12 @@ fn counters_of_workers_belong_to_the_rules_name() {
     let rules = vec![rule("new", Action::Count), rule("kept", Action::Drop)];
     let second = WorkerFilter::new(&set(rules), &mut tally, None).unwrap();
     assert_eq!(second.judge(&Frame::whole(&frame), look), Judged::Drop(1));
-    // A worker that has not seen the change yet.
+    // This worker still uses the previous rule set.
     assert_eq!(first.judge(&Frame::whole(&frame), look), Judged::Drop(0));
     let counters: Vec<RuleCounters> = tally.counters();
     let packets: Vec<(&str, u64)> = counters.iter().map(|rule| (rule.name.as_str(), rule.packets)).collect();
     assert_eq!(packets, [("kept", 3), ("new", 1)]);
-    // A rule expires by time.
+    // An expired rule does not match.
     let mut ends = rule("ends", Action::Drop);
     ends.expires = Some(Moment(10));
     let third = WorkerFilter::new(&set(vec![ends]), &mut tally, None).unwrap();
@@ -289,8 +290,8 @@ struct Services {
     _tcp: Vec<TcpListener>,
 }
 
-/// The port that rules protect, an open port, and the port of the frame that shows that all earlier frames
-/// have arrived.
+/// The port that rules protect. `OPEN` is an open port, and `MARK` is the port of the frame whose arrival shows that
+/// all earlier frames have arrived.
 const CLOSED: u16 = 22;
 const OPEN: u16 = 23;
 const MARK: u16 = 24;
@@ -301,7 +302,8 @@ impl Services {
         // A SYN is answered once, so answers of one round are not counted in the next.
         std::fs::write("/proc/sys/net/ipv4/tcp_synack_retries", "0").unwrap();
         let (far, near) = namespace.veth("va", "vb", "mtu 9000");
-        // The far end owns no address, so answers of the services go to its device.
+        // The peer device has no IP addresses. With static neighbour entries, the answers of the services are sent to
+        // the peer device.
         let far_mac = namespace.ip("-br link show dev va").split_whitespace().nth(2).unwrap().to_owned();
         let near_mac = namespace.ip("-br link show dev vb").split_whitespace().nth(2).unwrap().to_owned();
         for (address, near) in
@@ -402,8 +404,8 @@ fn closed() -> Vec<(&'static str, Vec<Rule>)> {
     ]
 }
 
-/// Returns the frame with a length field and a SNAP header (RFC 1042) before its EtherType. If `ethertype` is set, it
-/// replaces the EtherType.
+/// Returns the frame with a length field and a SNAP header (RFC 1042) before its EtherType. If `ethertype` is `Some`,
+/// it replaces the EtherType.
 fn behind_snap(frame: &[u8], tags: usize, ethertype: Option<u16>) -> Vec<u8> {
     let at = 12 + 4 * tags;
     let length = u16::try_from(frame.len() - at + 6).unwrap();
@@ -428,7 +430,7 @@ fn what_rules_drop_never_reaches_a_service() {
         let segment = Segment { v6, tcp, port, number: u16::try_from(number % 60_000).unwrap() };
         packets.push((segment, stacks::hidden(services.mac, segment, &mut random)));
     }
-    // Packets that once passed by mistake.
+    // Packets that earlier versions of the filter let pass by mistake.
     let found = |number, v6, tags, headers| {
         let segment = Segment { v6, tcp: false, port: CLOSED, number };
         (segment, vec![stacks::plain(services.mac, segment, tags, headers)])
@@ -461,7 +463,8 @@ fn what_rules_drop_never_reaches_a_service() {
         let worker =
             WorkerFilter::new(&Arc::new(set(Unreadable::Drop)), &mut Tally::default(), None).unwrap();
         let hook = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
-        // In a hook, headers must be in the first page. In a test run the whole frame is.
+        // In a hook, headers must be in the first buffer (page) of a frame. In a test run, frames of less than 3000
+        // bytes are completely in the first buffer.
         for frame in frames.iter().chain(&of_known).filter(|frame| frame.len() < 3000) {
             let look = Look { now: Moment::now(), worker: 0, dry: false };
             assert_eq!(see(&hook, frame), judge(&worker, frame, frame.len(), look), "{name}: {frame:02x?}");

@@ -78,7 +78,7 @@ fn pinned_filter_outlives_its_owner_and_is_adopted() {
     let filter = Filter::new(&set(), FilterSizes::default(), Some(&list)).unwrap();
     let mut port = attach(near, Some(pin.clone()));
     port.set_stage(StageChange::Filter(Some(&filter))).unwrap();
-    // Another owner of the frames keeps the filter.
+    // The filter stays when the program is replaced by a program for another port type.
     port.swap(port.prepare(&config(Owner::Routed, WhenDown::Pass)).unwrap()).unwrap();
     drop((port, filter, list));
     let mut generator = Generator::new(&Traffic::to(far)).unwrap();
@@ -88,7 +88,7 @@ fn pinned_filter_outlives_its_owner_and_is_adopted() {
     let mut filter = Filter::of(&port).unwrap().unwrap();
     assert_eq!(port.filter_id().unwrap(), Some(filter.id().unwrap()));
     assert_eq!(counted(&filter, "listed").packets, 100, "filtered and counted while nobody was there");
-    // The list and the rules can be changed, and the counters go on.
+    // The block list and the rules can be changed, and the counters are kept.
     let list = Blocklist::of(&filter, []).unwrap();
     generator.send(10).unwrap();
     support::eventually("frames", || port.counters().unwrap().seen() >= 110);
@@ -122,7 +122,7 @@ fn rates_are_kept() {
 
 /// Returns a port that passes two frames of each source, with buckets for `sources` sources at a time.
 fn limiting_sources(sources: u32) -> (Filter, Loaded) {
-    // One frame an hour: the duration of the test does not add a token.
+    // The rate is one frame per hour, so that no token is added during the test.
     let rate = Rate { unit: RateUnit::Packets, amount: 1, per: Duration::from_secs(3600), burst: 2 };
     let per_source = Some(SourceBits { ipv4: 32, ipv6: 64 });
     let limit = rule("limit", Match::default(), Action::RateLimit { rate, per_source });
@@ -169,8 +169,8 @@ fn a_source_that_goes_on_keeps_its_bucket_among_many_that_come_once() {
             sent += 1;
         }
     }
-    // The kernel's LRU order is not exact. Without any order the bucket would be lost twenty times, for two
-    // frames each.
+    // The kernel evicts approximately the least recently used source. If it evicted sources at random, this source
+    // would lose its bucket twenty times, and two frames would pass each time.
     assert!(passed < 10 && sent == 1_250, "{passed} of {sent}");
 }
 
@@ -249,7 +249,7 @@ fn a_rule_of_a_new_name_begins_at_zero() {
     need_root!();
     let sizes = FilterSizes { rules: 1, ..FilterSizes::default() };
     let mut filter = Filter::new(&drop_all("r0"), sizes, None).unwrap();
-    // Slots are reused after two changes.
+    // A released slot is reused after two changes of the rules.
     for round in 1..6 {
         let loaded = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
         loaded.test_run(&[0; 60]).unwrap();

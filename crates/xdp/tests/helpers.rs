@@ -55,7 +55,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// The program with forced constants, and its maps.
+/// A port's program in which one helper returns the code of the test, with its maps.
 struct Forced {
     object: libbpf_rs::Object,
 }
@@ -116,7 +116,7 @@ impl Forced {
         let code = u32::from_ne_bytes(code.to_ne_bytes());
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
-            // The kernel keeps 15 characters of a name.
+            // The kernel truncates names to 15 characters.
             let short: String = name.chars().take(15).collect();
             if name == ".rodata.forced" {
                 map.set_initial_value(&words(&[helper as u32, code])).unwrap();
@@ -261,7 +261,7 @@ fn the_bridge() {
     let (_, counter, after) = bridging(Helper::None, 0, near).run(near, &unknown);
     assert_eq!(counter, Counter::DownDropped);
     assert_eq!(Mark::read(after[..8].try_into().unwrap()), Some(Mark(1)));
-    // No headroom, and a driver without metadata support.
+    // The codes mean that there is no headroom, and that the driver does not support metadata.
     for code in [EINVAL, -95] {
         let (verdict, counter, after) = bridging(Helper::AdjustMeta, code, near).run(near, &unknown);
         assert_eq!((verdict, counter, after), (DROP, Counter::DownDropped, unknown.clone()));
@@ -307,7 +307,7 @@ fn steering() {
         let (verdict, counter, _) = forced.run(near, &frame());
         assert_eq!((verdict, counter), (code, expected));
     }
-    // A CPU that is not in the map leaves the frame with the kernel.
+    // If the CPU is not in the map, the receiving CPU passes the frame to the kernel.
     for helper in [Helper::None, Helper::RedirectMap] {
         let forced = steering(helper, i32::try_from(PASS).unwrap(), CPU);
         let (verdict, counter, _) = forced.run(near, &frame());
@@ -361,7 +361,7 @@ fn routes() {
             assert_eq!(&after, frame, "{helper:?} says {code}: the worker gets the frame as it came");
         }
     }
-    // The frame has been trimmed when the head does not move, and is otherwise unchanged.
+    // If the beginning of the frame cannot be moved, the frame has already been trimmed, and is otherwise unchanged.
     let (verdict, counter, after) = run(Helper::AdjustHead, EINVAL, &pop);
     assert_eq!((verdict, counter), (PASS, Counter::DownPassed));
     assert_eq!(after, pop[..after.len()], "nothing but what stood behind the packet is missing");
@@ -479,7 +479,7 @@ fn cookies() {
         (-13, (DROP, Counter::FilterDropped)),
         (EINVAL, (DROP, Counter::FilterDropped)),
     ]) {
-        // Another client each time, because connections are remembered.
+        // Each segment has a different client, because connections are remembered.
         let mut ack = ack.clone();
         ack[35] += nth;
         let (verdict, counter, _) = run(Helper::CheckCookie, code, &ack);

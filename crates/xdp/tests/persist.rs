@@ -1,4 +1,4 @@
-//! Tests of swaps, pins, killed processes and hand-overs.
+//! Tests that a port's program persists: replacement of the program, pins, killed processes and hand-overs.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -158,8 +158,8 @@ fn adopting_from_another_namespace_is_refused() {
     adopt(&pin.0).unwrap().unwrap().detach().unwrap();
 }
 
-/// A pinned program also answers the kernel's query for links, and type 6 is XDP in both numberings. Only the
-/// kind of the descriptor distinguishes them.
+/// The kernel's query for links also succeeds for a pinned program, and type 6 means XDP for links and for programs.
+/// Only the kind of the descriptor distinguishes a link from a program.
 #[test]
 fn foreign_pins_are_not_adopted() {
     need_root!();
@@ -222,8 +222,8 @@ fn swap_refuses_what_would_lose_sockets() {
     assert_eq!(port.info().unwrap().id, before);
 }
 
-/// Each frame meets one program or the other: all frames are counted and none is lost. A swap takes some 25
-/// ms, in which the kernel waits for all CPUs. XDP_SWAPS sets another number of swaps.
+/// Each frame is processed by the old or the new program: all frames are counted, and no frame is lost. A swap takes
+/// about 25 ms, because the kernel waits for all CPUs. The environment variable XDP_SWAPS changes the number of swaps.
 #[test]
 fn swaps_under_traffic_lose_nothing() {
     need_root!();

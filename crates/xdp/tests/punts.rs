@@ -100,7 +100,7 @@ fn links() -> [Vec<u8>; 5] {
     ]
 }
 
-/// A program with limits, in a namespace without devices.
+/// A program with rate limits, in a namespace without devices.
 struct Port {
     limits: PuntLimits,
     loaded: Loaded,
@@ -145,7 +145,7 @@ fn limits(packets: u32) -> PuntLimits {
     limits
 }
 
-/// Returns the counter that `see` returns, and the class whose count it changes.
+/// Returns the counter that `see` returns, and the class of control packets whose count `see` changes.
 fn seen(limits: &PuntLimits, see: impl FnOnce() -> Counter) -> (Counter, Option<PuntClass>) {
     let counts = || -> Vec<(u64, u64)> { (0..PUNT_CLASSES).map(|at| limits.counted(at).unwrap()).collect() };
     let before = counts();
@@ -173,13 +173,14 @@ fn classes_are_those_of_the_workers() {
         assert!(LIMITED.contains(&counter), "{counter}: {:?}", FRAMES.get(at));
         assert_eq!(class, expected, "{:?}", FRAMES.get(at));
         classes.extend(class);
-        // Priority tags are no tags.
+        // Priority tags (VLAN 0) have no effect on the class.
         let priority = (0..5).fold(frame.clone(), |frame, _| tagged(&frame, 0));
         assert_eq!(port.see(&priority), (counter, class), "{:?}", FRAMES.get(at));
         // A VLAN that only the kernel knows is no interface of the router, and has no limit.
         assert_eq!(port.see(&tagged(frame, 77)), (Counter::RouteTagged, None), "{:?}", FRAMES.get(at));
     }
-    // All but the four classes of known senders, and those that are not protocols.
+    // The frames cover all classes except the four classes of known senders and the three classes that do not represent
+    // a protocol.
     assert_eq!(classes.len(), PUNT_CLASSES - 4 - 3);
     let limited = Cell::new(0);
     let changes = proptest::collection::vec((12_usize..64, any::<u8>()), 0..4);
@@ -340,7 +341,8 @@ fn ipv4_packets_that_only_the_kernel_reads_are_left_to_the_worker() {
 fn first_fragments_that_end_inside_the_tcp_header_are_limited() {
     need_root!();
     let port = Port::new(1_000_000);
-    // A fragment to BGP's port with a part of its segment, and the words of its TCP header.
+    // Returns a first fragment with `bytes` bytes of a TCP segment to the BGP port. `words` is the header length in the
+    // TCP header.
     let four = |bytes: u16, words: u8| {
         ipv4([10, 0, 1, 1].into(), 20 + bytes, |ip| {
             (ip[6], ip[9]) = (0x20, 6);
@@ -365,7 +367,8 @@ fn first_fragments_that_end_inside_the_tcp_header_are_limited() {
     }
 }
 
-/// Sends frames until the limit of their class drops `drops` of them. Returns how many passed.
+/// Sends frames until the rate limit of their class has dropped `drops` frames. Returns the number of frames that
+/// passed.
 fn flood(passes: impl Fn(&[u8]) -> bool, mut next: impl FnMut(u32) -> Vec<u8>, drops: u32) -> u32 {
     let (mut passed, mut dropped, mut at) = (0, 0, 0);
     while dropped < drops {
@@ -396,14 +399,14 @@ fn a_flood_leaves_other_classes_other_sources_and_known_peers_alone() {
             .into();
     port.limits.set_peers(&peers).unwrap();
     let syn = "ip_dst=10.0.1.1,tcp,src_port=179";
-    // One source leaves the reserve: a second source still passes.
+    // A flood from one source does not use the reserve, so that packets from a second source still pass.
     let one = flood(|frame| port.passes(frame), |_| from(syn, 1), 20);
     assert!((320..420).contains(&one), "{one}: the burst of a class, less its reserve");
     assert!(port.passes(&from(syn, 2)), "another source has its share");
-    // Forged sources take the interface's share, and no more.
+    // A flood from forged sources uses up only the share of the interface.
     let many = flood(|frame| port.passes(frame), |at| from(syn, 3 + at), 500);
     assert!(many < 200, "{many}");
-    // The session, OSPF and BFD of the neighbour, and other protocols.
+    // Packets of the known session, OSPF and BFD packets of the known neighbour, and packets of other protocols.
     let session = frame("ip_src=10.0.9.9,ip_dst=10.0.1.1,tcp,src_port=40000,dst_port=179");
     assert_eq!(port.see(&session), (Counter::PassedLocal4, Some(PuntClass::Session)));
     let other = frame("ip_src=10.0.9.9,ip_dst=10.0.1.1,tcp,src_port=40001,dst_port=179");
@@ -420,7 +423,7 @@ fn a_flood_leaves_other_classes_other_sources_and_known_peers_alone() {
     // The host's own services have no limit.
     let ssh = frame("ip_dst=10.0.1.1,tcp,dst_port=22");
     assert!((0..1_000).all(|_| port.passes(&ssh)));
-    // A peer that is gone is one of many.
+    // The packets of a peer that is no longer known have the class of their protocol.
     port.limits.set_peers(&BTreeSet::new()).unwrap();
     assert_eq!(port.see(&hello).1, Some(PuntClass::Ospf));
     // A higher rate applies from the next frame on, and a rate of 0 passes none.
@@ -453,7 +456,7 @@ fn known_neighbours_are_told_from_forged_ones() {
     assert_eq!(see(&known), (Counter::PassedControl, Some(PuntClass::Neighbour)));
     assert_eq!(see(&arp([2, 0, 0, 9, 9, 9], [10, 0, 1, 2])).1, Some(PuntClass::Arp), "of another station");
     assert_eq!(see(&arp(FAR[0], [10, 0, 1, 3])).1, Some(PuntClass::Arp), "of another address");
-    // The address of a neighbour behind another device.
+    // The frame claims the address of a neighbour that is on the link of another device.
     assert_eq!(see(&arp(FAR[1], [10, 0, 2, 2])).1, Some(PuntClass::Arp));
     let nd = frame("ip_src=fd00:1::2,ip_dst=ff02::1,icmpv6,icmp_type=135");
     assert_eq!(see(&nd), (Counter::PassedGroup, Some(PuntClass::Neighbour)));
@@ -470,8 +473,8 @@ fn known_neighbours_are_told_from_forged_ones() {
     assert_eq!(see(&dhcp).1, Some(PuntClass::Neighbour));
 }
 
-/// Stations on one interface that claim an address which the kernel is resolving leave the answers on other interfaces,
-/// and the known neighbours, their shares.
+/// If stations on one interface flood frames that claim an address which the kernel is resolving, then answers on other
+/// interfaces and packets from known neighbours still pass.
 #[test]
 fn a_flood_of_claims_leaves_the_answers_of_other_interfaces() {
     need_root!();

@@ -18,7 +18,7 @@ const BEHIND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 const BEHIND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7);
 const PORT: RoutePort = RoutePort { mac: NEAR[0], vrrp: false };
 const VLANS: [u16; 4] = [1, 100, 127, 4094];
-/// The VLANs of the tests. The hook routes in none of them.
+/// VLANs that are interfaces of the router in the tests. All their frames go to the worker.
 const UP: [(u16, Option<u16>); 4] = [(1, None), (100, None), (127, None), (4094, None)];
 
 fn own() -> Own {
@@ -78,7 +78,8 @@ fn frames_of_its_vlans_go_up_and_others_stay() {
                     assert_eq!(see(&loaded, &tagged(frame, 0x8100, bits | vlan)), wanted, "VLAN {vlan}");
                 }
             }
-            // A priority tag is no tag: the worker removes it from what it forwards.
+            // A frame with a priority tag is processed as an untagged frame. The worker removes the tag when it
+            // forwards the frame.
             let (_, untagged) = see(&loaded, frame);
             let up = (Verdict::Redirect, Counter::Steered);
             let expected = if untagged == Counter::Steered { up } else { (Verdict::Pass, untagged) };
@@ -90,7 +91,7 @@ fn frames_of_its_vlans_go_up_and_others_stay() {
             let provider = tagged(frame, 0x88a8, 100);
             assert_eq!(see(&loaded, &provider), (Verdict::Pass, Counter::RouteTagged));
         }
-        // With service tags enabled, frames behind a service tag are not read further.
+        // If service tags are enabled, the hook does not read the headers after a service tag.
         let service = stage.clone().with_service_tags();
         let loaded = PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &service).unwrap();
         loaded.set_socket(0, socket.as_fd()).unwrap();

@@ -24,7 +24,8 @@ fn inode() -> u32 {
     std::fs::metadata("/proc/thread-self/ns/net").unwrap().st_ino().try_into().unwrap()
 }
 
-/// Returns the frames that a device of this namespace has lost by this event.
+/// Returns the losses at this point in the kernel of frames that a device of this namespace received: reason and number
+/// of frames.
 fn lost(losses: &Losses, ifindex: u32, event: LossEvent) -> Vec<(String, u64)> {
     let all = losses.read().unwrap();
     let own = all.iter().filter(|loss| (loss.netns, loss.ifindex, loss.event) == (inode(), ifindex, event));
@@ -67,7 +68,7 @@ fn a_full_socket_is_told_from_a_device_that_takes_nothing() {
         let hook = port(b, WhenDown::Drop);
         let xsk = Xsk::bound(b, 0);
         hook.set_socket(0, xsk.fd()).unwrap();
-        // The socket has 256 frames of memory, which are not returned.
+        // The socket has memory for 256 frames, and the test does not return this memory to the kernel.
         Generator::new(&Traffic::to(a)).unwrap().send(1000).unwrap();
         awaited("1000 frames", || (hook.counters().unwrap().seen() == 1000).then_some(()));
         assert_eq!(

@@ -106,7 +106,7 @@ fn flows_go_where_they_are_told_on_every_port() {
             steering.insert(udp(), to(target)).unwrap();
             assert_eq!(port.see(&frame(UDP)), expected, "{owner:?} {target}");
         }
-        // Packets for this host go to the worker if a flow selects it.
+        // Packets for this host go to the worker if an exact flow has the target worker.
         let text = format!("ip_src=203.0.113.1,ip_dst={LOCAL4},udp,src_port=7,dst_port=9");
         if owner == Owner::Routed {
             assert_eq!(port.see(&frame(&text)), (Verdict::Pass, Counter::PassedLocal4));
@@ -117,7 +117,7 @@ fn flows_go_where_they_are_told_on_every_port() {
         assert!(!steering.remove(&udp()).unwrap());
         assert_eq!(port.see(&frame(UDP)), WORKER);
     }
-    // Without a socket, flows to the worker follow when_down.
+    // Without a socket, frames of flows to the worker get the verdict `when_down`.
     steering.insert(udp(), to(SteerTo::Worker)).unwrap();
     let port = Port::new(Owner::Routed, &steering, false);
     assert_eq!(port.see(&frame(UDP)), (Verdict::Drop, Counter::DownDropped));
@@ -137,7 +137,7 @@ fn a_flow_is_exact() {
     let sees = |text: &str| port.see(&frame(text)) == KERNEL;
     assert!(sees(UDP) && sees(TCP6) && sees(&format!("vlan=7,{TCP6}")));
     assert!(sees("ip_src=192.0.2.7,ip_dst=198.51.100.9,icmp"));
-    // A priority tag has no VLAN.
+    // A frame with a priority tag matches flows without a VLAN.
     let mut priority = frame(&format!("vlan=7,{TCP6}"));
     priority[14..16].copy_from_slice(&[0xe0, 0]);
     assert_eq!(port.see(&priority), KERNEL);
@@ -174,7 +174,7 @@ fn what_is_cut_short_or_in_pieces_is_no_flow() {
         port.see(&frame)
     };
     assert_eq!(edited(|_| {}), KERNEL);
-    // First and later fragments, a wrong length, version and header length.
+    // First and later fragments, and packets with a wrong length, version or header length, match no flow.
     assert_eq!(edited(|f| f[20] = 0x20), WORKER);
     assert_eq!(edited(|f| f[21] = 1), WORKER);
     assert_eq!(edited(|f| f[16..18].copy_from_slice(&[0xff, 0])), WORKER);
@@ -243,7 +243,7 @@ fn flows_are_counted_replaced_and_expire() {
         port.see(&frame);
     }
     assert_eq!(steering.flows().next().unwrap().2.bytes, 3 * u64::try_from(frame.len()).unwrap());
-    // The counts are kept with another target.
+    // A flow keeps its counts when its target changes.
     let soon = Moment::now().after(Duration::from_millis(200));
     steering.insert(udp(), FlowEntry { expires: Some(soon), ..to(SteerTo::Cpu(0)) }).unwrap();
     assert_eq!(port.see(&frame), CPU);
@@ -261,7 +261,7 @@ fn flows_are_counted_replaced_and_expire() {
     assert_eq!(of(SteerTo::Worker), 0, "what the steering did not decide is not counted by it");
 }
 
-/// A list of many flows is read in parts, and the number of flows that were added at run time is known without a list.
+/// Flows can be listed in parts, and the number of flows added at run time is available without reading the list.
 #[test]
 fn flows_are_listed_from_a_place_and_live_ones_are_counted() {
     need_root!();
@@ -277,7 +277,7 @@ fn flows_are_listed_from_a_place_and_live_ones_are_counted() {
         flows.map(|(flow, ..)| flow.ports.unwrap().0).collect::<Vec<_>>()
     };
     assert_eq!((after(None), after(Some(1)), after(Some(3))), (vec![1, 2, 3], vec![2, 3], vec![]));
-    // The place of a flow that was removed meanwhile is valid, too.
+    // A list can also continue after a flow that is no longer present.
     assert_eq!(after(Some(0)), [1, 2, 3]);
     assert_eq!(steering.live(), 2);
     for capacity in [8, 16] {
@@ -547,7 +547,7 @@ fn a_port_in_the_kernels_routing_is_spread_by_the_table() {
     attached.set_stage(StageChange::Steering(Some(&steering))).unwrap();
     let frame = frame(UDP);
     let says = attached.explainer().unwrap().explain(&frame).unwrap();
-    // The reason of the stage, and the CPU of the table.
+    // The counter shows the reason of the kernel routing stage, and the target is the CPU in the table.
     assert!(says.counter.name().starts_with("fib_"), "{says:?}");
     assert_eq!((says.verdict, says.steered, says.flow), (Verdict::Redirect, Some(SteerTo::Cpu(0)), None));
     steering.insert(udp(), to(SteerTo::Kernel)).unwrap();
@@ -600,7 +600,7 @@ fn frames_reach_the_cpu_that_they_are_sent_to() {
         let (far, near, socket) = receiver(&namespace);
         let mut port = attached(near, attach, None);
         assert_eq!(port.mode(), mode);
-        // Frames of a generic program arrive too, but stay on their CPU: see `Kind::Generic`.
+        // In generic mode, frames also arrive, but the receiving CPU processes them: see `Kind::Generic`.
         let sends = mode == Mode::Native;
         assert_eq!(port.sends_to_cpus(), sends);
         let mut steering = Steering::new(&ALL).unwrap();
@@ -752,7 +752,7 @@ fn a_pinned_steering_outlives_its_owner_and_is_adopted() {
     assert_eq!((found.table(), found.get(&udp())), ((table, true), Some(to(SteerTo::Kernel))));
     let hits = found.flows().find(|(flow, ..)| *flow == generated).unwrap().2;
     assert_eq!(hits.packets, 10);
-    // The steering continues under a new owner, which can change it.
+    // The successor process takes over the steering and can change it.
     let mut steering = found.like(&ALL).unwrap();
     port.set_stage(StageChange::Steering(Some(&steering))).unwrap();
     steering.insert(generated, FlowEntry { to: SteerTo::Kernel, ..entry }).unwrap();

@@ -169,7 +169,7 @@ fn a_cookie_that_comes_back_opens_the_way() {
             Fate::Dropped,
             "another number"
         );
-        // The ACK may be lost. Data that follow carry the same numbers.
+        // If the ACK is lost, the first data segment opens the connection, because it has the same sequence numbers.
         let first = if v6 { &data } else { &ack };
         assert_eq!(hook.fate(first), Fate::On);
         for known in [&ack, &data, &later, &Segment { flags: FIN | ACK, ..later.clone() }] {
@@ -182,7 +182,8 @@ fn a_cookie_that_comes_back_opens_the_way() {
     }
 }
 
-/// The secret of cookies belongs to the machine, so a cookie is valid for another program too.
+/// All programs on a machine share the kernel's secret for cookies, so that a cookie of one program is valid for
+/// another program.
 #[test]
 fn any_program_knows_the_kernels_cookies() {
     need_root!();
@@ -267,7 +268,7 @@ fn forged_acknowledgements_displace_no_connection() {
     }
     flood(&hook);
     assert_eq!(hook.fate(&open), Fate::On, "the open one is known still");
-    // While SYNs are answered, segments without a cookie are not remembered at all.
+    // While SYNs are answered with cookies, the hook does not remember segments without a cookie.
     let syn = Segment { port: 50_000, ..segment(SYN) };
     let ack = completing(&syn, &hook.answer(&syn));
     assert_eq!(hook.fate(&ack), Fate::On);
@@ -487,7 +488,7 @@ fn a_dry_run_only_counts() {
     }
 }
 
-/// A dry run protects nothing, so that a rule that it hid would protect nothing either.
+/// Checks that a dry run of a rule does not prevent a later rule from protecting the service.
 #[test]
 fn a_dry_run_hides_no_rule() {
     need_root!();
@@ -579,7 +580,8 @@ fn a_full_memory_forgets_the_oldest() {
     assert!(known <= 200, "{known}");
 }
 
-/// The hook passes a SYN to each address and port of a service from time to time, and stores the time.
+/// The hook passes a SYN to each address and port of a service at intervals, and stores the time. Forged SYNs to many
+/// ports do not displace the clients of the rule.
 #[test]
 fn syns_of_forged_sources_to_many_ports_displace_no_client() {
     need_root!();
@@ -635,7 +637,8 @@ fn a_valid_cookie_reaches_a_service_whose_syns_are_used_up_by_a_flood() {
         let hook = hook(vec![rule]);
         let mut forged = (1000..60_000).map(|to| Segment { v6, to, client: 9, ..segment(SYN) });
         let mut used_up = || assert!(forged.any(|syn| hook.fate(&syn) == Fate::Answered));
-        // The rule may pass a SYN after some time, and then another service is the quiet one.
+        // After some time, the rule may pass a SYN to a service. Then the next service is tried, until a SYN is
+        // answered and not passed.
         let mut quiet = |mut ports: std::ops::Range<u16>| {
             ports.find_map(|to| {
                 used_up();
@@ -681,7 +684,7 @@ fn a_valid_cookie_reaches_a_service_whose_syns_are_used_up_by_a_flood() {
         let after = hook.figures();
         assert_eq!(after[2..4], before[2..4], "no segment was refused");
         assert!(after[1] > earlier[1] && after[4] > earlier[4], "{earlier:?}, {after:?}");
-        // A segment without a valid cookie, to a service that has received no SYN, does not become one.
+        // A segment without a valid cookie to a service that has received no SYN is not turned into a SYN.
         assert_eq!(hook.fate(&Segment { client: 3, to: 65_535, ack: 5, ..ack }), refused);
     }
 }

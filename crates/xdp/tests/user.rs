@@ -21,8 +21,8 @@ fn reflector() -> Vec<u8> {
     compiled_file(&Path::new(EXAMPLES).join("reflector.bpf.c"), &[])
 }
 
-/// A program that takes its verdict from the byte after the Ethernet header, and continues with the port's
-/// program for higher values. It counts frames.
+/// A program that counts frames. The byte after the Ethernet header is the program's verdict. For values that are not a
+/// verdict, the program continues with the port's program.
 const CHOOSER: &str = r#"
 #include "trivium.h"
 struct {
@@ -288,8 +288,8 @@ fn broken_objects_do_no_harm() {
     assert!(refused > 0, "nothing was broken");
 }
 
-/// The port's program and the custom program are both replaced under traffic. No frame is lost or meets
-/// neither.
+/// The port's program and the custom program are both replaced under traffic. Every frame reaches the port's program,
+/// and no frame is lost.
 #[test]
 fn both_are_replaced_under_traffic() {
     need_root!();
@@ -384,8 +384,8 @@ fn a_pinned_program_outlives_its_owner_with_its_maps() {
         (port.user().unwrap().info().unwrap().id, port.info().unwrap().name.as_str()),
         (id, "trivium_port")
     );
-    // Everything continues: the port's program is replaced behind the custom program, and the custom program
-    // by another.
+    // Both programs can still be replaced: the port's program, which follows the custom program, and the custom program
+    // itself.
     port.swap(port.prepare(&config(Owner::Routed, WhenDown::Pass)).unwrap()).unwrap();
     generator.send(2).unwrap();
     assert_eq!(port.counters().unwrap().get(Counter::PassedControl), 1);
@@ -438,7 +438,8 @@ fn half_made_pins_are_put_right() {
     assert!(port.user().is_none() && !pin.there("user") && !pin.there("user-old"));
 }
 
-/// When the array's pin is removed by hand, the custom program leads nowhere and is detached.
+/// If the array's pin is removed by hand, the custom program can no longer continue with the port's program. The
+/// adopting process then detaches the custom program.
 #[test]
 fn a_program_without_its_port_is_taken_off() {
     need_root!();
@@ -533,7 +534,8 @@ fn maps_are_pinned_by_the_port_alone() {
     drop(port);
 }
 
-/// Explaining a frame covers the port's own program. The custom program is named and not run.
+/// Explaining a frame runs only the port's own program. The result contains the name of the custom program, which is
+/// not run.
 #[test]
 fn explain_names_it_and_leaves_its_maps_alone() {
     need_root!();

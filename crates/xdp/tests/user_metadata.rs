@@ -152,7 +152,7 @@ fn the_bridges_number_stands_right_before_the_frame() {
         let case = format!("{metadata} bytes of metadata, {headroom} of headroom");
         let after = rig.up(&frame);
         let length = metadata_of(&after, &frame, headroom);
-        // The mark as the worker reads it.
+        // The worker reads the sequence number from the bytes in front of the frame.
         let before = after[..length].last_chunk().copied().unwrap_or_default();
         assert_eq!((Mark::read(before), length), (Some(Mark(at)), Mark::LEN), "{case}");
         assert_eq!(orders.numbers(0).0, at, "{case}");
@@ -208,7 +208,8 @@ fn a_frame_without_room_goes_on_without() {
     need_root!();
     let mut rig = Rig::new();
     let (orders, frame) = (std::sync::Arc::clone(rig.stage.orders()), frame());
-    // Four bytes are left, too few for a number. The flow waits for the number of another frame.
+    // The headroom has four bytes, too few for a sequence number. The flow therefore stays with the worker until the
+    // worker reports a later frame with a number.
     rig.attached.set_user(leaving(0, ROOM - 4)).unwrap();
     let after = rig.up(&frame);
     assert_eq!((metadata_of(&after, &frame, ROOM - 4), orders.numbers(0)), (0, (1, 0)));
@@ -224,7 +225,7 @@ fn a_frame_without_room_goes_on_without() {
     orders.finish(0, 4);
     rig.attached.set_user(leaving(0, ROOM - 4)).unwrap();
     assert_eq!(rig.see(&frame).1, Counter::Bridged);
-    // The metadata gives space, which the number takes.
+    // The sequence number takes the space of the custom program's metadata.
     rig.attached.set_user(leaving(8, ROOM - 8)).unwrap();
     assert_eq!(Mark::read(rig.up(&frame)[..8].try_into().unwrap()), Some(Mark(5)));
     orders.finish(0, 5);
@@ -237,7 +238,7 @@ fn a_frame_without_room_goes_on_without() {
         let (verdict, counter, _) = rig.see(&frame);
         assert_eq!((verdict, counter), expected, "{room} bytes");
     }
-    // Space for the number and not for the hash, for neither, and for both.
+    // There is space for the sequence number but not for the hash, then for neither, then for both.
     let steering = Steering::new(&STEER).unwrap();
     rig.attached.set_stage(StageChange::Steering(Some(&steering))).unwrap();
     for (unmarked, (room, length)) in (1..).zip([(12, 8), (4, 0)]) {
@@ -251,7 +252,7 @@ fn a_frame_without_room_goes_on_without() {
     assert_eq!(steering.unmarked().unwrap(), 2);
 }
 
-/// Real frames, as a worker's socket receives them.
+/// Checks the sequence number and the metadata in front of real frames that a worker's socket receives.
 #[test]
 fn a_socket_reads_both_behind_a_users_program() {
     need_root!();

@@ -111,7 +111,8 @@ fn routed_port_leaves_groups_to_the_kernel() {
     expect_kernel(&broadcast, Counter::PassedGroup);
     let ospf = ethernet([1, 0, 0x5e, 0, 0, 5], &[], 0x0800, &ipv4(Ipv4Addr::new(224, 0, 0, 5), |_| {}));
     expect_kernel(&ospf, Counter::PassedGroup);
-    // A group address in a unicast frame, the limited broadcast address, and the ends of 224.0.0.0/3.
+    // Multicast addresses in a unicast frame, the limited broadcast address, and the first and last addresses of
+    // 224.0.0.0/3.
     for to in [[224, 0, 0, 0], [239, 255, 255, 255], [240, 0, 0, 1], [255, 255, 255, 255]] {
         expect_kernel(&frame4(Ipv4Addr::from(to), |_| {}), Counter::PassedGroup);
     }
@@ -391,7 +392,7 @@ fn local_addresses_fill_the_map_and_no_more() {
     let full =
         ProgramConfig { locals: range(0x0a00_0000, capacity), ..config(Owner::Routed, WhenDown::Drop) };
     let mut loaded = PortProgram::load(&full).unwrap();
-    // Entirely different addresses, although there is no space for both sets.
+    // The new addresses are all different from the old ones, and the map has no space for both sets.
     loaded.update_locals(&range(0x0b00_0000, capacity)).unwrap();
     let verdict = |to| loaded.test_run(&frame4(Ipv4Addr::from_bits(to), |_| {})).unwrap().verdict;
     assert_eq!(verdict(0x0a00_0000), Verdict::Drop);

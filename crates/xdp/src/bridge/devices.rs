@@ -13,7 +13,7 @@ pub(crate) const COUNTS: &str = "bridge_counts";
 /// Numbers of packets and bytes that XDP programs forwarded from one port and to this port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BridgeCounts {
-    /// Number of packets that the port received and its XDP program redirected.
+    /// Number of packets that were received on the port and redirected by the port's XDP program.
     pub rx_packets: u64,
     /// Number of bytes of the packets in `rx_packets`, measured as received.
     pub rx_bytes: u64,

@@ -21,8 +21,9 @@ const DONE: usize = 8;
 const NOW: usize = 9;
 const HOLD: usize = 10;
 const BYPASS: usize = 11;
-/// Values of the word `BYPASS`: the frames of queues with a worker go to the worker, or all frames do. Only test runs,
-/// which have no worker, have the second value.
+/// Value of the word `BYPASS` with which all frames of queues that have a worker go to the worker. With the value
+/// `BYPASSED_TEST`, the frames of all queues go to the worker. Only test runs use `BYPASSED_TEST`, because they have no
+/// worker.
 const BYPASSED: u64 = 1;
 const BYPASSED_TEST: u64 = 2;
 /// Constant (`BRIDGE_MARK`) that is combined with the sequence number in an encoded `Mark`. It distinguishes a sequence
@@ -71,7 +72,8 @@ impl Orders {
         let buckets = create(BUCKETS, MapKind::Array, 64, queues.saturating_mul(BUCKET_LINES))?;
         let orders = Orders::over(map, buckets)?;
         for queue in 0..queues {
-            // Frames that went up before the first numbered frame must leave first.
+            // Frames without a sequence number may still be in a worker. With this value, flows stay with the worker
+            // until the worker reports that the first numbered frame has left.
             orders.finish(queue, u32::MAX);
         }
         Ok(orders)
@@ -85,7 +87,7 @@ impl Orders {
             source,
         })?;
         let orders = Orders { map, buckets, memory };
-        // A daemon that was killed may have left a queue in this state.
+        // A daemon that was killed may have left a queue in the state that drops frames.
         orders.words(HOLD).for_each(|word| word.store(0, Ordering::Release));
         Ok(orders)
     }
@@ -94,8 +96,8 @@ impl Orders {
         [(ORDERS, self.map.as_fd()), (BUCKETS, self.buckets.as_fd())]
     }
 
-    /// Creates sequence numbers for a test run, with as many receive queues as `self` has. In the
-    /// test run, no frame counts as being in a worker.
+    /// Creates sequence numbers for a test run, with as many receive queues as `self` has. The test run assumes that no
+    /// frame is in a worker.
     pub(crate) fn scratch(&self) -> Result<Orders, Error> {
         let orders = Orders::new(self.queues())?;
         if self.is_bypassed() {

@@ -16,8 +16,8 @@ use crate::sys::{self, MapKind, MapSpec, Mapped};
 pub(crate) const BRIDGE_WORDS: usize = 10;
 /// `BRIDGE_NO_VLAN`: value of the VLAN constant on a port whose untagged frames belong to no VLAN.
 const NO_VLAN: u32 = 0xffff;
-/// First word of the constants (`enum bridge_presence`) if the bridge stage reads the station table. The value
-/// `FOR_FLOWS` states that the stage of cached flows reads the table.
+/// Value of the constants' first word (`enum bridge_presence`) if the bridge stage reads the station table. The value
+/// is `FOR_FLOWS` if the stage of cached flows reads the table.
 pub(crate) const STAGE: u32 = 1;
 pub(crate) const FOR_FLOWS: u32 = 2;
 
@@ -158,7 +158,7 @@ impl BridgeMaps {
     }
 
     /// Returns a copy with a new station table, new counts and new frame sequence numbers. A test run with the copy
-    /// therefore changes no state of the bridge. In the copy, no frame counts as being in a worker.
+    /// therefore changes no state of the bridge. The test run assumes that no frame is in a worker.
     pub fn scratch(&self) -> Result<BridgeMaps, Error> {
         Ok(BridgeMaps {
             known: self.known.scratch()?,

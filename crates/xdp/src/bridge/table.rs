@@ -136,8 +136,8 @@ impl StationTable {
         let value = u64::from(place.word()) | u64::from(seen_secs) << 32;
         if let Some((_, at)) = self.find(key) {
             at.store(value, Ordering::Release);
-            // If the station was removed meanwhile, either its key is 0 and the place has no effect, or the
-            // caller checks again.
+            // If another thread has removed the station meanwhile, either the key is 0 and the new place has no effect,
+            // or the caller detects the removal in a later check.
             fence(Ordering::SeqCst);
             return true;
         }

@@ -24,7 +24,8 @@ pub(super) const OUTER: &str = "filter_lists";
 const INNER: &str = "filter_list";
 /// Number of attempts to build a lookup table. Each attempt uses twice the space of the previous one.
 const ATTEMPTS: usize = 6;
-/// Time after which [`Blocklist::expire`] leaves the rest to the next call.
+/// Maximum time that a call of [`Blocklist::expire`] spends on removing prefixes. The next call continues with the
+/// other expired prefixes.
 const EXPIRY_TIME: Duration = Duration::from_millis(5);
 
 /// A block list in the kernel. Any number of filters may use the list.
@@ -160,7 +161,8 @@ impl Blocklist {
 
     /// Replaces the list with `built`: its prefixes, end times and lookup table. Each frame is processed with either
     /// the old list or the new one. The time that this takes does not depend on the number of prefixes, so a long list
-    /// can be built while the present one is in use. Returns the old contents, which take long to drop.
+    /// can be built while the present one is in use. Returns the old contents. Dropping them takes long if there are
+    /// many prefixes.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails. The list is unchanged on failure.
@@ -181,7 +183,7 @@ impl Blocklist {
         self.take_over(former.0)
     }
 
-    /// Adds a prefix that expires at the time `expires`, or never expires if `expires` is `None`. If the
+    /// Adds a prefix that expires at the time `expires`. If `expires` is `None`, the prefix never expires. If the
     /// prefix is present already, only its expiry is changed.
     ///
     /// # Errors
@@ -446,7 +448,8 @@ impl Prefixes {
         let count = usize::try_from(last - first).unwrap_or(0) + 1;
         let mut left = vec![State::None; count];
         let inside = (address, 0)..=(last << 8 | 255, 32);
-        // A prefix is behind the prefixes that contain it, so the blocks that are covered already end at `covered`.
+        // In this order, a prefix comes after the prefixes that contain it. Blocks before `covered` already have the
+        // state of such a prefix and are skipped.
         let mut covered = first;
         for (address, length) in self.v4.range(inside) {
             let (from, to) = blocks24(*address, *length);

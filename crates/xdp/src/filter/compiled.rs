@@ -224,8 +224,8 @@ fn stops_by_headers(rule: &Rule) -> bool {
     stops && !rule.dry_run && (by_source || looks_at_headers(&rule.matches))
 }
 
-/// Returns the additional rule that drops unreadable frames about which no other rule has decided. Returns
-/// `None` if these frames pass.
+/// Returns the additional last rule, which drops unreadable frames about which no other rule has decided. Returns
+/// `None` if such frames pass.
 fn unreadable_rule(set: &RuleSet) -> Option<Rule> {
     set.drops_unreadable().then(|| Rule {
         name: Unreadable::RULE.to_owned(),
@@ -451,7 +451,7 @@ fn kinds(rule: &Rule, reads: bool) -> Option<Vec<(usize, usize)>> {
         for (state, low) in states.into_iter().zip(0..) {
             let is_unreadable = state == FragmentState::Unreadable;
             let is_possible = match is_unreadable {
-                // A frame with too many tags has no family yet.
+                // The protocol family of a frame with too many VLAN tags is unknown.
                 true => takes_unreadable(rule, family) && (is_ip || protocols.is_empty()),
                 false => is_ip || (fragments.is_empty() && protocols.is_empty()),
             };
@@ -462,7 +462,8 @@ fn kinds(rule: &Rule, reads: bool) -> Option<Vec<(usize, usize)>> {
             if protocols.is_empty() {
                 kinds.push((first, first + 255));
             } else {
-                // The protocol of an unreadable frame is 0 where it is unknown.
+                // The protocol of an unreadable frame is 0 if it is unknown, so a condition on protocol 0 must not
+                // match such a frame.
                 let known = protocols.iter().filter(|protocol| !(is_unreadable && **protocol == 0));
                 kinds.extend(known.map(|p| (first + usize::from(*p), first + usize::from(*p))));
             }

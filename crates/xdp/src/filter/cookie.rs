@@ -141,8 +141,8 @@ impl CookieMaps {
     /// Restores the maps of a program that is already in the kernel. `take` returns a map of the program by
     /// its name.
     pub fn adopt(mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>) -> Result<CookieMaps, Error> {
-        // Older programs do not have the maps that are created here. They kept the entries of `passed` and `learned`
-        // in the clients map, where these entries stay.
+        // Programs of older releases lack some maps, which are created here. Those programs stored the entries of
+        // `passed` and `learned` in the map of clients. The old entries stay there.
         let clients = FilterSizes::default().clients;
         let kept = take(KEPT);
         let is_older = kept.is_err();

@@ -50,7 +50,7 @@ struct Asked {
 impl Asked {
     fn of(conf: &Conf) -> Asked {
         let has = |field: usize| conf[HEAD_WORDS + 4 * field] != 0;
-        // The length of the first probe is not 0 when there are patterns.
+        // If rules have byte patterns, the length of the first probe is not 0.
         let tcp = has(FLAGS) || conf[HEAD_WORDS + 4 * FIELDS + 2] != 0;
         Asked { ports: tcp || has(SOURCE_PORT) || has(DESTINATION_PORT), tcp }
     }
@@ -198,8 +198,8 @@ impl Key {
         let end = if total == 0 { usize::MAX } else { at + total };
         let offset = fragment & 0x1fff;
         if offset != 0 {
-            // RFC 3128: the fragment overlaps the transport header of the first fragment, which the rules
-            // have judged.
+            // The fragment overlaps the transport header of the first fragment, to which the rules have already been
+            // applied (RFC 3128).
             let overlaps = self.protocol == TCP && usize::from(offset) * 8 < TCP_HEADER;
             self.fragment = if overlaps { UNREADABLE } else { LATER };
             return true;
@@ -252,7 +252,7 @@ impl Key {
                     at += 8;
                     let (offset, is_fragment) = (field & !7, field & !7 != 0 || field & 1 != 0);
                     if is_fragment {
-                        // The length of a fragment must be known.
+                        // A fragment in a packet of unknown length is unreadable.
                         if at > end || end == usize::MAX {
                             return false;
                         }

@@ -91,8 +91,8 @@ impl FilterMaps {
         Ok(FilterMaps { conf, set, shared: Arc::new(shared), cookies })
     }
 
-    /// Returns the names of the rules whose counters show a matched frame, in matching order. The Boolean is
-    /// whether the rule has acted on a frame.
+    /// Returns the names of the rules whose counters show a matched frame, in matching order. The Boolean states
+    /// whether the rule has acted on the frame.
     pub fn matched(&self) -> Result<Vec<(String, bool)>, Error> {
         let failed = |map| move |source| Error::Map { map, operation: "read", source };
         let mut matched = Vec::new();
@@ -471,7 +471,8 @@ mod tests {
         frame
     }
 
-    /// Tables that were written before a caller has locked are not written again. Filters with equal rules share them.
+    /// Checks that filters use the tables that a caller has created in advance ([`Compiled::create_maps`]), and that
+    /// filters with the same compiled rules share these tables.
     #[test]
     fn filters_use_the_maps_that_were_created_in_advance() {
         if !testbed::privileged() {
@@ -508,7 +509,7 @@ mod tests {
         if !testbed::privileged() {
             return testbed::skip("needs root (BPF)");
         }
-        // One packet an hour: the duration of the test does not add a token.
+        // The rate is one packet per hour, so that no token is added during the test.
         let rate = Rate { unit: RateUnit::Packets, amount: 1, per: Duration::from_secs(3600), burst: 2 };
         let rule = Rule {
             name: "limit".to_owned(),
@@ -520,7 +521,7 @@ mod tests {
         };
         let compiled = Compiled::new(&RuleSet { rules: vec![rule], ..RuleSet::default() }).unwrap();
         let mut filter = Filter::new(&compiled, FilterSizes::default(), None).unwrap();
-        // A table that is full with one source replaces the table that evicts.
+        // A hash table with space for one source replaces the table that evicts sources.
         let shared = Arc::get_mut(&mut Arc::get_mut(&mut filter.maps).unwrap().shared).unwrap();
         shared[2] = create(SHARED_MAPS[2], MapKind::Hash, 24, 8, 1).unwrap();
         let config = ProgramConfig {

@@ -59,7 +59,8 @@ pub struct Rule {
     /// Whether the rule only counts the frames on which it would act. The frame then continues with the next
     /// rule.
     pub dry_run: bool,
-    /// Time from which the rule no longer matches (CLOCK_MONOTONIC). `None` if the rule does not expire.
+    /// Time (CLOCK_MONOTONIC) at which the rule expires. From this time on, the rule matches no frames. `None` if the
+    /// rule does not expire.
     pub expires: Option<Moment>,
 }
 
@@ -90,7 +91,7 @@ pub enum Action {
     SynCookie(SynCookie),
 }
 
-/// Parameters of a rule with SYN cookies: `bpf/include/stage_syncookie.h`.
+/// Parameters of a rule with SYN cookies. `bpf/include/stage_syncookie.h` describes the schemes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SynCookie {
     /// Scheme by which the service accepts a connection after the client has returned its cookie.

@@ -17,7 +17,7 @@ const PROBES: usize = 8;
 const USED: u64 = 1 << 47;
 const RESERVED: u64 = u64::MAX - 1;
 /// Value of a hash table slot from which an IPv6 prefix was removed. A slot holds the complement of the first 64 bits
-/// of a prefix. The complement of this value is a multicast prefix, with which no source address begins.
+/// of a prefix. The complement of this value is the beginning of a multicast address, which cannot be a source address.
 const REMOVED: u64 = 1;
 
 /// Index, in the first line of the table, of the word that states whether ::/0 is listed (`enum block_word`).
@@ -248,7 +248,8 @@ impl Words<'_> {
                 if word == !high && (step == 1 || self.get(at + 1) == low) {
                     return Ok(());
                 }
-                // A removed pair is not reused, because a lookup may be between its two halves.
+                // A pair of words from which a prefix was removed is not reused, because a lookup that has read the
+                // first word may read the second word afterwards.
                 if word == 0 || (word == REMOVED && step == 1) {
                     free = free.or(Some(at));
                 }
@@ -391,12 +392,13 @@ mod tests {
     fn no_chosen_addresses_meet_in_one_line_whatever_the_secret() {
         let half = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
         let families: [Vec<u128>; 3] = [
-            // The sum of both halves is constant when the lower half is multiplied by a publicly known
-            // number.
+            // These addresses would collide in a hash that multiplies the lower half by a publicly known number and
+            // adds the upper half.
             (0..256_u64)
                 .map(|i| half((0x2001_u64 << 48).wrapping_sub(i.wrapping_mul(0x9e37_79b9_7f4a_7c15)), i))
                 .collect(),
-            // Products with odd numbers preserve values that use only the upper bits.
+            // These addresses differ only in the upper bits of a half. They would collide in hashes that use products
+            // with odd numbers.
             (0..4096_u64).map(|i| half((i >> 6) << 58, (i & 63) << 58)).collect(),
             (0..4096_u64).map(|i| half(0x2001 << 48 | i << 32, i << 32)).collect(),
         ];

@@ -1,6 +1,6 @@
 //! Counters and rate limit buckets of filter rules on ports without an XDP program. The counters and buckets are kept
-//! when the rule set of the filter is replaced. Rules have a counter and a bucket by name, and rate limits per source
-//! have a bucket for each source. Workers share the state without locks.
+//! when the rule set of the filter is replaced. The counters and the bucket of a rule belong to the rule's name. A rule
+//! with a rate limit per source has a bucket for each source. Workers share the state without locks.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -67,7 +67,7 @@ impl Tally {
             let [packets, bytes, acted, acted_bytes] = rule.sums();
             RuleCounters { name: name.clone(), packets, bytes, acted, acted_bytes }
         };
-        // Counts that wait for their rule are reported too.
+        // The counts of rules that are not in the filter at present are included.
         let inherited = self.inherited.iter().map(|(name, counted)| {
             let [packets, bytes, acted, acted_bytes] = *counted;
             RuleCounters { name: name.clone(), packets, bytes, acted, acted_bytes }
@@ -172,8 +172,8 @@ pub(super) struct Charge {
     burst: u64,
     /// Time of CLOCK_MONOTONIC at which the tokens are taken, in ticks.
     now: u64,
-    /// Whether a full bucket allows a frame that costs more than the bucket holds. The bucket is then empty for
-    /// longer.
+    /// Whether a full bucket lets a frame pass that costs more tokens than the bucket can hold. The bucket then needs
+    /// longer to refill.
     debt: bool,
     /// Whether the rate limit bucket is only read (dry run).
     dry: bool,
@@ -215,7 +215,7 @@ impl Bucket {
                 return false;
             }
         }
-        // A bucket with this much contention counts as empty.
+        // After this many failed attempts, the bucket counts as empty.
         true
     }
 }
@@ -268,7 +268,7 @@ impl Sources {
         let before = (place.owner.load(Ordering::Relaxed), spent(&place));
         let taken = place.owner.compare_exchange(before.0, hash, Ordering::Relaxed, Ordering::Relaxed);
         if taken.is_ok() {
-            // A worker that has found the place meanwhile has charged it already.
+            // If another worker has found the new slot meanwhile, that worker has already charged the bucket.
             let _ = place.bucket.0.compare_exchange(before.1, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
         place.bucket.exceeded(charge)

@@ -46,7 +46,7 @@ pub enum Judged {
     Limit(usize),
 }
 
-/// Parameters of one run of the filter on a frame: time, worker, and whether the run is a dry run.
+/// Parameters with which the filter is applied to a frame: time, worker, and whether this is a dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     /// Time at which rules expire and buckets refill.
@@ -173,7 +173,7 @@ impl WorkerFilter {
         if self.rules.len() <= 64 {
             return self.walk(rows.common, 0, &key, frame, look).unwrap_or(Judged::On);
         }
-        // The summary shows the words that can contain a matching rule.
+        // Each set bit of the summary represents a word that can contain a matching rule.
         let mut words = rows.common;
         while words != 0 {
             let word = lowest(words);
@@ -192,7 +192,7 @@ impl WorkerFilter {
         while bits != 0 {
             let index = first + lowest(bits);
             bits &= bits - 1;
-            // Where rules have no conditions, bits beyond the last rule are set too.
+            // If no rule has conditions, bits after the bit of the last rule are also set.
             let rule = self.rules.get(index)?;
             if rule.expires.is_some_and(|at| look.now >= at) {
                 continue;
@@ -205,8 +205,8 @@ impl WorkerFilter {
                 Deed::Limit { cost, burst, by_bytes, per_source } => {
                     let units = if by_bytes { length } else { 1 };
                     let charge = Charge::new(cost, burst, units, look.now.0, look.dry);
-                    // A guest's frame that is to be segmented stands for many frames, and may exceed the
-                    // burst of a single frame.
+                    // A frame that is segmented later represents many frames, and its cost may exceed the burst. A full
+                    // bucket lets such a frame pass.
                     let charge = if frame.is_uncut { charge.on_debt() } else { charge };
                     let over = self.is_over(rule, key, per_source, charge);
                     (over, over.then_some(Judged::Limit(index)))

@@ -85,8 +85,8 @@ pub(super) fn entry(key: &[u64; 8], mask: u32, action: &FlowAction) -> [u8; ENTR
     put(64, &mask.to_ne_bytes());
     put(68, &does.to_ne_bytes());
     put(72, &u32::from(port.unwrap_or(0)).to_ne_bytes());
-    // The bit that means "tag present" in a key is the drop eligible indicator on the wire, and must not be
-    // changed.
+    // In a flow key, this bit of the TCI means "tag present". On the wire, it is the drop eligible indicator, which
+    // must not be changed.
     let [high, low] = tci.mask;
     put(76, &[high & 0xef, low]);
     put(78, &tci.value);

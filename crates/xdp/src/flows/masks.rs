@@ -1,10 +1,10 @@
 //! Masks of the table of cached flows, and their shares by ingress port.
 //!
-//! The table has few indices for masks. A sender that keeps flows of many masks warm must not hold all indices against
-//! other ports. Each mask therefore has an *owner*: the port that wrote the mask, or another port with flows under the
-//! mask if the owner has none. A port that gets no index for a new mask may *claim* the index of a mask whose owner has
-//! at least two masks more than the port. The flows under the old mask leave the table, and the index is then assigned
-//! to the new mask. A claim counts as a mask of the claiming port.
+//! The table has few indices for masks. A sender that keeps flows with many masks in use must not occupy all indices,
+//! so that other ports get none. Each mask therefore has an *owner*: the port that wrote the mask, or another port with
+//! flows under the mask if the owner has none. A port that gets no index for a new mask may *claim* the index of a mask
+//! whose owner has at least two masks more than the port. The flows under the old mask leave the table, and the index
+//! is then assigned to the new mask. A claim counts as a mask of the claiming port.
 //!
 //! Invariants:
 //!
@@ -13,7 +13,7 @@
 //!   a limited number of times. Flows of other ports under a mask do not change the sum.
 //! - A port never claims the index of a mask under which the port itself has flows.
 //! - A port has at most one claim at a time, and at most one port has a claim for a given mask.
-//! - The words of an index change only while the index has no users.
+//! - The mask words at an index change only while no flow uses the index.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ const RICHER: usize = 2;
 #[derive(Debug, Clone, Copy)]
 struct Claim {
     port: u16,
-    /// Words of the other mask. A flow of any port with this mask may use the index.
+    /// Words of the mask for which the index is claimed. A flow of any port with this mask may use the index.
     words: [u64; 8],
     /// Time at which the claim expires.
     until: Instant,
@@ -47,9 +47,10 @@ struct Mask {
     is_known: bool,
     /// Sequence number of the mask among all masks written to the table, from 1. 0 if the index was never used.
     nth: u64,
-    /// Port that wrote the mask, or that inherited the mask.
+    /// Port that owns the mask: the port that wrote the mask, or the port that became its owner afterwards.
     owner: u16,
-    /// Time until which the mask is kept for its owner without flows of the owner. `None` after the first such flow.
+    /// Time until which the mask is kept for its owner although the owner has no flows under it. `None` after the owner
+    /// has inserted its first flow.
     kept: Option<Instant>,
     claim: Option<Claim>,
 }
@@ -70,7 +71,7 @@ impl Mask {
         if is_own { Some(self.owner) } else { self.flows.keys().next().copied() }
     }
 
-    /// Returns whether the words of the index may change.
+    /// Returns whether the index has no users, so that its mask words may change.
     fn is_unused(&self) -> bool {
         self.users == 0 && (self.is_known || self.nth == 0)
     }
@@ -141,9 +142,10 @@ impl<const N: usize> Masks<N> {
         Index::New(at)
     }
 
-    /// Claims an index for a mask of a port, unless the port has a claim already. Among the masks whose owners are rich
-    /// enough, the function selects a mask of the owner with the most masks. Of several such masks the function selects
-    /// the mask that the fewest ports use, and of these the mask with the fewest flows.
+    /// Claims an index for a mask of a port, unless the port has a claim already. Only masks are eligible whose owner
+    /// has at least [`RICHER`] masks more than the port. Among these, the function selects a mask of the owner with the
+    /// most masks. Of several such masks the function selects the mask that the fewest ports use, and of these the mask
+    /// with the fewest flows.
     fn claim(&mut self, words: &[u64; 8], port: u16, now: Instant) {
         if self.masks.iter().any(|own| own.claimant(now) == Some(port)) {
             return;
@@ -153,7 +155,7 @@ impl<const N: usize> Masks<N> {
         let needed = owned(port) + RICHER;
         let candidates = self.masks.iter_mut().filter(|own| own.claimant(now).is_none());
         let candidates = candidates.filter(|own| !own.flows.contains_key(&port)).filter_map(|mask| {
-            // A mask without an owner is about to become free.
+            // A mask without an owner will soon be free, so it is preferred to all other masks.
             let wealth = mask.owner(now).map_or(usize::MAX, owned);
             (wealth >= needed).then_some((wealth, mask))
         });
@@ -230,7 +232,7 @@ mod tests {
     /// Time between two visits of a flow, as the slow path revalidates megaflows.
     const ROUND: Duration = Duration::from_millis(500);
 
-    /// A flow that is warm: its ingress port and its mask.
+    /// A warm (recently used) flow: its ingress port and its mask.
     type Flow = (u16, u64);
 
     /// A naive model of the slow path, which inserts each warm flow and removes each displaced flow.

@@ -6,18 +6,18 @@
 //!
 //! Invariants:
 //!
-//! - A claim makes no port poorer than the claiming port becomes. Ports with constant demands therefore displace each
-//!   other's flows only a limited number of times.
+//! - After a claim, the port that owes the slot still has at least as many slots as the claiming port. Ports with
+//!   constant demands therefore displace each other's flows only a limited number of times.
 //! - All claims together are at most the free slots, the slots of removed flows, and the owed slots.
 //! - A port owes at most as many slots as it has flows.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Time after the last request of a port after which the claims of the port expire.
+/// Time for which the claims of a port remain valid after the port's last request.
 const RESERVED: Duration = Duration::from_secs(2);
 /// Maximum number of claims of a port at a time. A flow that repeats its request while the claimed slot is not free yet
-/// claims another slot, so the limit bounds the number of flows that leave the table in vain.
+/// claims another slot, so the limit bounds the number of flows that leave the table unnecessarily.
 const CLAIMS: usize = 64;
 /// Minimum number of flows by which a port must exceed the port that claims one of its slots.
 const RICHER: usize = 2;
@@ -27,7 +27,7 @@ const RICHER: usize = 2;
 struct Share {
     /// Number of flows in the table.
     flows: usize,
-    /// Number of flows that must leave the table for other ports.
+    /// Number of the port's flows that must leave the table, so that other ports get their slots.
     owed: usize,
     /// Number of slots that are reserved for the port.
     claims: usize,
@@ -36,7 +36,7 @@ struct Share {
 }
 
 impl Share {
-    /// Returns the number of flows that the port may keep or insert.
+    /// Returns the number of slots that the port may use: its flows without owed slots, plus its claims.
     fn held(&self) -> usize {
         self.flows - self.owed + self.claims
     }
@@ -48,7 +48,7 @@ pub(super) struct SlotShares {
     ports: BTreeMap<u16, Share>,
     /// Number of claims of all ports.
     claims: usize,
-    /// Number of flows of all ports that must leave the table for other ports.
+    /// Number of flows of all ports that must leave the table, so that other ports get their slots.
     owed: usize,
     /// Number of removed flows whose slots are not released yet.
     leaving: usize,
@@ -74,13 +74,13 @@ impl SlotShares {
         false
     }
 
-    /// Returns whether more slots are free or become free than ports have claimed.
+    /// Returns whether the slots that are free or will become free are more than the slots that ports have claimed.
     fn has_spare(&self, free: usize) -> bool {
         self.claims < free + self.leaving + self.owed
     }
 
-    /// Lets the port with the most flows owe another slot, if the port holds at least `needed` slots. Returns whether a
-    /// port was found.
+    /// Makes the port with the most flows owe one more slot, if this port holds at least `needed` slots. Returns
+    /// whether there is such a port.
     fn displace(&mut self, needed: usize) -> bool {
         let shares = self.ports.values_mut().filter(|share| share.flows > share.owed);
         let Some(richest) = shares.max_by_key(|share| share.held()).filter(|share| share.held() >= needed)

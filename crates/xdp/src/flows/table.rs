@@ -101,7 +101,7 @@ impl FlowTable {
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn new(flows: u32, seed: u64) -> Result<FlowTable, Error> {
-        // The table is at most half full, so that a flow nearly always has a place.
+        // The hash table is at most half full, so that there is nearly always a free place for a flow.
         let flows = flows.clamp(PLACES, 1 << 20).next_power_of_two();
         let lines = flows * 2 / PLACES;
         let frames = usize::try_from(FRAME_BYTES).unwrap_or(usize::MAX);
@@ -150,8 +150,8 @@ impl FlowTable {
         }
     }
 
-    /// Returns whether a port's XDP program can process flows with the action `NORMAL`, for which it must read a
-    /// station table (MAC table).
+    /// Returns whether a port's XDP program also reads a station table (MAC table), which flows with the action
+    /// `NORMAL` require.
     #[must_use]
     pub fn asks_stations(&self, port: u16) -> bool {
         self.maps.served.get(usize::from(port)).is_some_and(|[_, asks]| asks.load(Ordering::Acquire))

@@ -125,7 +125,8 @@ impl FlowWriter {
     }
 
     /// Returns the index of a mask in the table of masks. Returns an error if the table has no place for a new mask, or
-    /// if XDP programs may still run that started before the mask was written. These could read a part of the mask.
+    /// if XDP programs may still run that started before the mask was written. Such programs could have read only a
+    /// part of the mask.
     fn index(&mut self, mask: &[u64; 8], port: u16, now: Instant) -> Result<usize, Refused> {
         match self.masks.request(mask, port, now) {
             Index::Ready(at) => Ok(at),
@@ -154,8 +155,9 @@ impl FlowWriter {
     }
 
     /// Returns whether the flow in a slot must leave the table, because a port that uses less of the table needs the
-    /// slot or the mask of the flow. The caller then removes the flow like any other flow. A removal can make other
-    /// displaced flows stay, so the caller calls this function for each flow immediately before the flow's removal.
+    /// slot or the mask of the flow. The caller then removes the flow like any other flow. The removal of a flow can
+    /// have the effect that other displaced flows may stay. The caller must therefore call this function for each flow
+    /// immediately before it removes the flow.
     #[must_use]
     pub fn is_displaced(&self, slot: u32) -> bool {
         let at = usize::try_from(slot).unwrap_or(usize::MAX);

@@ -26,7 +26,7 @@ pub struct Vary {
     pub source: bool,
 }
 
-/// Order in which the flows take turns from frame to frame.
+/// Order of the flow numbers in successive frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Ascending order of the flow numbers.
@@ -55,7 +55,7 @@ pub struct Traffic {
     pub flows: u32,
     /// Frame fields that vary with the flow number.
     pub vary: Vary,
-    /// Order in which the flows take turns from frame to frame.
+    /// Order of the flow numbers in successive frames.
     pub order: Order,
     /// Source Ethernet address of the first flow.
     pub source_mac: [u8; 6],

@@ -224,7 +224,8 @@ impl Answers {
     pub fn new(sizes: &AnswerSizes) -> Result<Answers, Error> {
         let power = |words: u32| words.clamp(WORDS_LEAST, WORDS_MOST).next_power_of_two();
         let (words4, words6) = (power(sizes.words4), power(sizes.words6));
-        // Half of the places stay free, so that two lines are practically never full.
+        // At least half of the slots stay free. The two lines in which an address may be stored are therefore
+        // practically never both full.
         let lines = (sizes.neighbours.min(1 << 24) / 4).next_power_of_two();
         let cpus = sys::possible_cpus().map_err(|source| Error::Query { what: "the CPUs", source })?;
         let sent = sizes.neighbours.saturating_mul(cpus);
@@ -243,8 +244,8 @@ impl Answers {
             create(COUNTS, MapKind::PerCpuArray, COUNT_SIZE, ROUTE_PORTS)?,
             create(FRAMES, MapKind::PerCpuArray, FRAME_SIZE, 1)?,
         ];
-        // With knowledge of these numbers a sender could choose addresses that take all places of another
-        // address.
+        // The numbers are secret, because a sender that knows them could choose addresses that occupy all slots for
+        // another address.
         let random = RandomState::new();
         let secrets = std::array::from_fn(|nth| random.hash_one(nth));
         let maps = AnswerMaps { maps, words4, words6, lines, neighbours: sizes.neighbours, secrets };
@@ -349,7 +350,8 @@ impl Answers {
 
     /// Sets the output interface with this number. With `None` the XDP programs send no packets to this interface. If
     /// the kernel device of the interface changes, the call waits some milliseconds, in which the XDP programs do not
-    /// use the number. Otherwise a frame could leave through one device with the source MAC address of the other.
+    /// use the number. Without this wait, a frame could leave through one of the two devices with the source MAC
+    /// address of the other device.
     pub fn set_interface(&self, number: u16, interface: Option<&AnswerInterface>) {
         let at = 2 * usize::from(number);
         let Some([from, to]) = self.interfaces.as_ref().get(at..at + 2) else { return };

@@ -1,5 +1,5 @@
 //! Rate limits of the control packets that the XDP programs of a virtual router's ports pass to the kernel (punts).
-//! Packets are classified by protocol. Each class has a rate, and within it a share for each interface and each source.
+//! Packets are classified by protocol. Each class has a rate. Each interface and each source has a share of this rate.
 //! Workers limit their own punts to the kernel according to the same rules (`router::PuntPolicer`).
 //!
 //! All ports of a router share the limits. `bpf/include/stage_punt.h` applies them.
@@ -32,8 +32,8 @@ const SECRETS: usize = 4;
 /// Number of 64-bit words at the beginning of `struct punt_state` that programs do not change: the rates and the secret
 /// values for hash functions.
 const CONSTANTS: usize = RATE_WORDS * PUNT_CLASSES + SECRETS;
-/// Number of interface shares of a class's rate (`PUNT_SHARES`). A class also has this number of source shares. Each
-/// interface or source is hashed to one share.
+/// Number of per-interface shares in each class (`PUNT_SHARES`). A class has as many per-source shares. An interface or
+/// a source is assigned to a share by a hash.
 const SHARES: usize = 256;
 /// Number of 64-bit words of `struct punt_state` (rates, token buckets and shares of a router).
 pub(crate) const STATE_WORDS: usize = CONSTANTS + PUNT_CLASSES + 2 * PUNT_CLASSES * SHARES;

@@ -39,8 +39,8 @@ pub enum FlowError {
     Vlan,
 }
 
-/// Target to which flow steering sends frames, in the form of the hook (`enum steer_to`). The form of the configuration
-/// and of the API is `model::SteeringTarget`.
+/// Target to which flow steering sends frames, as the hook represents it (`enum steer_to`). The corresponding type of
+/// the configuration and of the API is `model::SteeringTarget`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SteerTo {
     /// The worker, by the socket of the receive queue. If the queue has no socket, `when_down` of the port's

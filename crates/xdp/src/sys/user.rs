@@ -24,11 +24,12 @@ pub(crate) fn wait_for_programs() {
     if wait_by_map().is_ok() {
         return;
     }
-    // SAFETY: the call takes integers. With more than one CPU, MEMBARRIER_CMD_GLOBAL waits for an RCU grace
-    // period, which program runs hold off.
+    // SAFETY: the call takes integers. With more than one CPU, MEMBARRIER_CMD_GLOBAL waits for an RCU grace period,
+    // which does not end before the running programs end.
     let refused = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) } != 0;
     if refused {
-        // The kernel has cores of its own for user space (nohz_full). Programs run for microseconds.
+        // The kernel refuses the call if some CPUs are reserved for user space (nohz_full). A program run takes
+        // microseconds, so that all runs end within a second.
         std::thread::sleep(Duration::from_secs(1));
     }
 }
@@ -77,7 +78,7 @@ mod tests {
         for _ in 0..4 {
             wait_by_map().unwrap();
         }
-        // A grace period takes some milliseconds while CPUs are busy. This bound catches one that never ends.
+        // A grace period takes some milliseconds while CPUs are busy. The test fails if a grace period does not end.
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     }
 }

@@ -96,7 +96,7 @@ fn a_full_table_refuses_names_and_keeps_what_it_has() {
     });
     assert_eq!((own.addresses(), is([10, 2, 0, 0])), (&all(1), Counter::DownDropped));
     assert_eq!((is([10, 1, 0, 0]), is([10, 1, 255, 255])), (Counter::PassedLocal4, Counter::PassedLocal4));
-    // The other family has space of its own, and a removed address frees space.
+    // The table of the other address family has separate space, and a removed address frees space.
     own.insert(OWN6.into()).unwrap();
     assert!(own.remove([10, 1, 7, 7].into()).unwrap());
     own.insert([10, 2, 0, 0].into()).unwrap();

@@ -1,6 +1,6 @@
-//! Tests of the virtual router stage: every reason with `BPF_PROG_TEST_RUN`, random frames compared with a simple
-//! implementation, changes of the router's own addresses, adoption by a successor, and a host that uses a router with
-//! an AF_XDP socket.
+//! Tests of the virtual router stage: every reason for passing a frame to the kernel (with `BPF_PROG_TEST_RUN`), random
+//! frames compared with a simple implementation, changes of the router's own addresses, adoption by a successor, and a
+//! host that uses a router with an AF_XDP socket.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -145,7 +145,7 @@ fn what_is_to_be_routed_goes_up() {
     // Padding after a packet, and a frame in several buffers.
     up(&[ipv4(BEHIND, 28, |_| ()), vec![9; 18]].concat());
     up(&ipv4(BEHIND, 8000, |_| ()));
-    // The ends of ranges that are never routed, and addresses next to them.
+    // The first and last addresses of ranges that are never routed, and the addresses before and after these ranges.
     for address in
         [[1, 0, 0, 0], [126, 255, 255, 255], [128, 0, 0, 0], [223, 255, 255, 255], [169, 253, 255, 255]]
     {
@@ -205,7 +205,8 @@ fn packets_for_its_own_addresses_are_the_kernels_whatever_they_are() {
     let rig = Rig::new(&PORT);
     let edits: [fn(&mut [u8]); 5] = [
         |_| (),
-        // An expired TTL as BGP may use, options, a fragment, and the unspecified source of DHCP.
+        // Packets with an expired TTL (which BGP may use), with options, a fragment, and a packet with the unspecified
+        // source address of DHCP.
         |ip| ip[8] = 1,
         |ip| ip[0] = 0x46,
         |ip| ip[6] = 0x20,
@@ -235,7 +236,8 @@ fn many_addresses_are_its_own_and_no_others() {
     need_root!();
     let mut own = Own::new("blue").unwrap();
     let loaded = load(&PORT, &own, WhenDown::Pass);
-    // Some 3,000 addresses of a family, so other addresses share the bits of their hashes.
+    // The router has 3,000 addresses of each family, so that the hashes of some other addresses also select bits that
+    // are set.
     let at = |family: u32, number: u32| -> IpAddr {
         let low = number.wrapping_mul(0x9e37_79b1);
         match family {
@@ -278,7 +280,7 @@ fn addresses_that_leave_no_network_are_the_kernels() {
         rig.stays(&ipv4(address.into(), 60, |_| ()), counter);
         rig.stays(&ipv4(BEHIND, 60, |ip| ip[12..16].copy_from_slice(&address)), Counter::RouteAddress);
     }
-    // Only the router itself has these sources. The kernel does not check this for IPv6.
+    // These source addresses belong to the router itself. The kernel does not check this for IPv6.
     for own in [OWN4, BROADCAST4] {
         rig.stays(&ipv4(BEHIND, 60, |ip| ip[12..16].copy_from_slice(&own.octets())), Counter::RouteAddress);
     }

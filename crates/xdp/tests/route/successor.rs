@@ -57,7 +57,7 @@ fn a_killed_routers_ports_go_on_and_a_successor_finds_its_addresses() {
     let mut holder = start_holder(&format!("{} {one} {two}", namespace.name));
     holder.kill().unwrap();
     holder.wait().unwrap();
-    // No process serves the ports, and the kernel keeps its own packets.
+    // No process serves the ports, and packets for the kernel still go to the kernel.
     let wires = [PacketSocket::on(va), PacketSocket::on(vc)];
     let (local, transit) = (ipv4(OWN4, 60, |_| ()), ipv4(BEHIND, 60, |_| ()));
     for wire in &wires {

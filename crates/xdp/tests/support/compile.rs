@@ -1,4 +1,4 @@
-//! Programs that a test compiles itself, as `build.rs` compiles `bpf/`.
+//! Compiles BPF programs of tests in the way in which `build.rs` compiles `bpf/`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,7 +25,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Returns the object of a source file, compiled with further arguments for clang.
+/// Returns the object of a source file, compiled with additional arguments for clang.
 pub fn compiled_file(source: &Path, arguments: &[String]) -> Vec<u8> {
     let scratch = Scratch::new();
     let object = scratch.0.join("object.o");

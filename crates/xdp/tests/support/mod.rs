@@ -23,8 +23,8 @@ use std::time::Duration;
 use xdp::live::{Generator, Traffic};
 use xdp::{LocalAddresses, Owner, ProgramConfig, WhenDown};
 
-/// Returns whether the process has the privilege that BPF needs. Records the skip otherwise. In CI a missing
-/// privilege is a failure.
+/// Returns whether the process has the privilege that BPF needs. If not, records that the test was skipped. In CI a
+/// missing privilege is a failure.
 #[must_use]
 pub fn privileged() -> bool {
     if !testbed::privileged() {
@@ -54,7 +54,8 @@ pub fn config(owner: Owner, when_down: WhenDown) -> ProgramConfig {
     ProgramConfig { owner, when_down, queues: 1, locals: locals() }
 }
 
-/// Returns an AF_XDP socket with a receive ring and without frame memory, which is enough for a slot.
+/// Returns an AF_XDP socket with a receive ring and without frame memory. Such a socket can be put into a slot of the
+/// socket map.
 pub fn unbound_socket() -> OwnedFd {
     // SAFETY: the call takes integers, and the result is checked.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -240,7 +241,7 @@ impl PacketSocket {
         assert!(fd >= 0, "AF_PACKET: {}", std::io::Error::last_os_error());
         // SAFETY: `fd` is new and has no other owner.
         let socket = PacketSocket(unsafe { OwnedFd::from_raw_fd(fd) });
-        // Each frame is charged with the page that it arrived in.
+        // Each frame uses up receive buffer space of a whole page.
         set_option_at(socket.0.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &(1_i32 << 22));
         // SAFETY: an all-zero address is valid.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };

@@ -29,7 +29,7 @@ pub struct Oracle {
     pub listed: Vec<Prefix>,
 }
 
-/// Parts of a frame that rules match. A frame in which they cannot be reached is unreadable.
+/// Parts of a frame that at least one rule matches. A frame in which these parts cannot be reached is unreadable.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     headers: bool,
@@ -216,7 +216,8 @@ impl Facts {
         self.fragment = FragmentState::Unreadable;
     }
 
-    /// Reads the transport header of a packet that is truncated at its end, which may be before the header.
+    /// Reads the transport header. `packet` ends where the packet or the frame ends, which may be before the transport
+    /// header.
     fn transport(&mut self, packet: &[u8], at: usize, asked: Asked) {
         if !asked.ports {
             return;

@@ -1,4 +1,4 @@
-//! Random rules and random frames from the same few values, so that they match often.
+//! Random rules and random frames. Both are built from a small set of values, so that frames often match rules.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
@@ -108,7 +108,7 @@ fn matches() -> impl Strategy<Value = Match> {
     })
 }
 
-/// Returns limits whose buckets refill too slowly to have an effect.
+/// Returns rate limit actions whose buckets refill so slowly that no token is added during a test.
 fn limit() -> impl Strategy<Value = Action> {
     let source =
         weighted(0.5, (0..=32_u8, 0..=128_u8).prop_map(|(v4, v6)| SourceBits { ipv4: v4, ipv6: v6 }));
@@ -134,7 +134,8 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Returns rules that are named in their order. Other tests cover rules that can never match.
+/// Returns rule sets in which the rules are named by their position. Rules that can never match do not occur, because
+/// other tests cover them.
 pub fn rule_set(count: RangeInclusive<usize>) -> impl Strategy<Value = RuleSet> {
     let long_ago = Just(Some(Moment(1)));
     let far = Just(Some(Moment(u64::MAX)));
@@ -199,8 +200,8 @@ fn ipv4() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Returns IPv6 packets with extension headers by number. Header 44 has an offset, and header 51 has another
-/// length unit.
+/// Returns IPv6 packets with random extension headers. The fragment header (44) has an offset. The length of the
+/// authentication header (51) is in another unit.
 fn ipv6() -> impl Strategy<Value = Vec<u8>> {
     let header = (select(vec![0_u8, 43, 60, 44, 51]), select(vec![0_u16, 1, 8, 9, 63, 64, 65, 128]));
     let length = select(vec![0_u16, 0, 4, 8, 12, 24, 60, 500]);
@@ -225,7 +226,7 @@ fn ipv6() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Returns frames with some tags, or with more tags than are read. Some are truncated or changed in one byte.
+/// Returns frames with some tags, or with more tags than are read. Some frames are truncated or changed in one byte.
 pub fn frame() -> impl Strategy<Value = Vec<u8>> {
     let payload = prop_oneof![
         4 => ipv4().prop_map(|p| (0x0800_u16, p)),

@@ -212,7 +212,8 @@ fn packets4(segment: Segment, payload: &[u8], random: &mut Random) -> Vec<Vec<u8
     let offset = u16::try_from(cut / 8).unwrap();
     let mut packets = vec![packet4(segment, options, 0x2000, first), packet4(segment, options, offset, rest)];
     if random.one_in(4) {
-        // A filter may read the first fragment, and another fragment has other bytes in its place.
+        // A second fragment with offset 0 has another destination port. A filter may read one of the two, and the
+        // receiver the other.
         let mut other = first.to_vec();
         other[2..4].copy_from_slice(&9_u16.to_be_bytes());
         packets.insert(random.below(2), packet4(segment, options, 0x2000, &other));
@@ -240,7 +241,7 @@ fn packets6(segment: Segment, payload: &[u8], random: &mut Random) -> Vec<Vec<u8
         let (next, bytes) = chain(&before, segment.protocol(), payload);
         return vec![packet6(segment, next, &bytes)];
     }
-    // Extension headers on both sides of the fragment header.
+    // Extension headers may be before and after the fragment header.
     let behind = headers(random, 3);
     let (inner, whole) = chain(&behind, segment.protocol(), payload);
     let cut = 8 * (1 + random.below(whole.len() / 8));

@@ -75,7 +75,7 @@ impl Tables {
         Tables { answers, fib, adjacencies, reader: domain.register().unwrap() }
     }
 
-    /// Adds the interface of a VLAN. The kernel uses its device index for no other device.
+    /// Adds the interface of a VLAN. No other device has the device index of the interface.
     pub fn vlan(&mut self, number: u16, port: u16) {
         let at = usize::from(number);
         let interface = AnswerInterface {

@@ -1,4 +1,4 @@
-//! TCP segments of a client, and the checked answers of a hook with SYN cookies.
+//! TCP segments of a client, and the parsed and checked answers of a hook with SYN cookies.
 
 use crate::support::{ethernet, to_us};
 
@@ -94,7 +94,7 @@ impl Segment {
     }
 }
 
-/// Returns the segment of a frame without tags, and the pseudo-header without the length.
+/// Returns the offset of the TCP segment in an untagged frame, and the addresses, which begin the pseudo-header.
 fn transport(frame: &[u8], v6: bool) -> (usize, &[u8]) {
     if v6 { (54, &frame[22..54]) } else { (34, &frame[26..34]) }
 }

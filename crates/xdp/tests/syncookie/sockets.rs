@@ -1,4 +1,4 @@
-//! Connections that the kernel has sockets of, in the hook's network namespace and in another one.
+//! Tests of connections for which the kernel has sockets, in the hook's network namespace and in another namespace.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,14 +22,15 @@ struct Rig {
     listeners: BTreeMap<bool, TcpListener>,
 }
 
-/// An open connection of a client. The connection ends with the value.
+/// An open connection of a client. Dropping the value closes the connection.
 struct Open {
     data: Segment,
     _ends: (TcpStream, TcpStream),
 }
 
 impl Rig {
-    /// Creates the namespaces. The calling thread is in that of the service if `is_near`, else in that of the clients.
+    /// Creates the namespaces. Moves the calling thread into the service's namespace if `is_near` is `true`, and
+    /// otherwise into the clients' namespace.
     fn new(is_near: bool) -> Rig {
         let first = Namespace::enter_new();
         let second = Namespace::enter_new();
@@ -66,8 +67,8 @@ impl Rig {
     }
 }
 
-/// Completes a handshake of the hook. Returns whether the hook has answered the SYN. The hook passes a SYN every 30
-/// seconds, and answers the next one.
+/// Sends a SYN to the hook and completes the handshake if the hook answers. Returns whether the hook has answered. The
+/// hook passes one SYN every 30 seconds without an answer, and therefore the SYN is repeated once.
 fn shake_hands(hook: &Hook, syn: &Segment) -> bool {
     let (mut fate, mut frame) = hook.run(&syn.frame());
     if fate == Fate::On {
@@ -80,7 +81,7 @@ fn shake_hands(hook: &Hook, syn: &Segment) -> bool {
 }
 
 /// Completes many more handshakes from one source prefix than the tables of connections have entries. Each connection
-/// sends one more segment, because the kernel evicts entries first that were never looked up.
+/// sends one more segment, because the kernel first evicts entries that were never looked up.
 fn displace(hook: &Hook) {
     let connection = |port| {
         let syn = Segment { client: 77, port, ..segment(SYN) };
@@ -151,7 +152,8 @@ fn segments_without_a_socket_of_their_own_are_dropped() {
     }
 }
 
-/// The hook finds the namespace of a service by a connection that has existed for some time.
+/// The hook finds the namespace of a service in another namespace with the help of a connection that has existed for
+/// some time.
 #[test]
 fn a_service_in_another_namespace_is_found() {
     need_root!();
