@@ -94,8 +94,8 @@ int redirect(struct xdp_md *ctx)
 }
 
 /*
- * Minimal forwarding by the kernel's routes: IPv4 without further checks. This is the upper bound for the
- * stage of kernel routing.
+ * Minimal forwarding according to the kernel's routes: IPv4 without any other checks. This is the upper bound
+ * for the stage of kernel routing.
  */
 SEC("xdp.frags")
 int route(struct xdp_md *ctx)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The ingress guard. A device with a filter has it in tc ingress while the XDP program with the filter is replaced
- * by detaching it. Every frame that the device passes to the kernel stack meanwhile is dropped.
+ * The ingress guard, a tc program at the ingress of a device. It protects a device with a filter while the XDP
+ * program that contains the filter is detached and another program is attached. The guard drops every frame
+ * that the device passes to the kernel stack in that time.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>

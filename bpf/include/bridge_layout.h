@@ -21,7 +21,7 @@ enum bridge_where {
 
 /* A station of the table. A cache line holds four of them. */
 struct bridge_station {
-	__u64 key;   /* VLAN above 48 bits of address, first octet lowest. 0 when the slot is empty */
+	__u64 key;   /* VLAN above the 48 bits of the MAC address (first octet lowest). 0 if the slot is empty */
 	enum bridge_where where; /* port number, flags and frame length */
 	__u32 used;  /* second in which the station was last seen as a source, written by the hook */
 };
@@ -66,7 +66,7 @@ struct bridge_conf {
 #define BRIDGE_BUCKETS_OF_LINE 16
 #define BRIDGE_BUCKET_LINES (BRIDGE_BUCKETS / BRIDGE_BUCKETS_OF_LINE)
 
-/* Order state of one queue. The hook writes the first cache line, and user space the second. */
+/* State of the frame order of one queue. The hook writes the first cache line, and user space writes the second. */
 struct bridge_order {
 	/* Number of the last frame sent to the worker. Some frames have no space for the number. */
 	__u32 sent;
@@ -75,7 +75,7 @@ struct bridge_order {
 	__u32 reserved0[13];
 	__u64 done;   /* all frames up to this number have left the worker */
 	__u64 now;    /* seconds */
-	__u64 hold;   /* whether frames that wait for their order are dropped, because the queue overflows */
+	__u64 hold;   /* whether frames that wait for earlier frames are dropped, because the queue overflows */
 	/* Whether all frames go to the worker, for an observer: 1 if the queue has a worker, 2 always. */
 	__u64 bypass;
 	__u64 reserved1[4];

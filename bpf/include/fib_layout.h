@@ -17,7 +17,7 @@ struct fib_conf {
 	__u64 mac;      /* address of the device, first octet lowest */
 };
 
-/* Packets and bytes sent by one device. */
+/* Packets and bytes sent through one device. */
 struct fib_count {
 	__u64 packets;
 	__u64 bytes;

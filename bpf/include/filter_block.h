@@ -5,9 +5,9 @@
  * word, which changes atomically. A whole list is replaced in its slot of filter_lists.
  *
  * IPv4: two bits for each /24 show whether none, all or some of its addresses are listed. For "some" a hash
- * table has a word per /28, with 28 bits of the prefix and a bit for each of the 16 addresses. IPv6: there is
- * a hash table for each prefix length that occurs, of words up to /64 and of pairs of words beyond. A line is
- * filled before the next one is used, so a lookup ends at the first empty slot.
+ * table has a word per /28, with 28 bits of the prefix and a bit for each of the 16 addresses. IPv6: there is a
+ * hash table for each prefix length that occurs. A prefix takes one word if it is not longer than /64, and two
+ * words otherwise. A line is filled before the next line is used, so a lookup ends at the first empty slot.
  */
 #ifndef FILTER_BLOCK_H
 #define FILTER_BLOCK_H
@@ -81,9 +81,9 @@ struct block_search {
 };
 
 /*
- * Returns the hash of a prefix, where its search begins: a multilinear function of its 32-bit words. The
- * upper half appears random to senders that do not know the factors. Listed addresses are often the choice of
- * a sender.
+ * Returns the hash of a prefix, where its search begins: a multilinear function of its 32-bit words. The upper
+ * half appears random to senders that do not know the factors. This is needed, because senders can often
+ * influence which addresses are listed.
  */
 TRIVIUM_INLINE __u32 block_home6(const struct block_line *length, __u64 high, __u64 low)
 {

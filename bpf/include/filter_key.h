@@ -20,9 +20,9 @@
 /* Number of bytes from the first byte of an Ethernet header to its EtherType. */
 #define FILTER_TYPE_OFFSET 12
 /*
- * Least offset of an IPv6 fragment that cannot overlap headers. A later fragment that begins before this byte
- * of the fragmentable part can overlap the extension headers and the transport header of the first one. The
- * minimum MTU is 1280 bytes, so no sender needs a fragment below this offset.
+ * Minimum offset at which an IPv6 fragment cannot overlap headers. A later fragment that begins before this
+ * byte of the fragmentable part can overlap the extension headers and the transport header of the first
+ * fragment. The minimum MTU is 1280 bytes, so no sender needs a fragment below this offset.
  */
 #define FILTER_FRAGMENT6_LEAST 64
 
@@ -140,8 +140,8 @@ TRIVIUM_INLINE int key_ipv4(struct frame *frame, struct filter_key *key)
 	total = total ? frame_offset(frame) + total : FILTER_NOWHERE;
 	if (fragment & IPV4_FRAGMENT_OFFSET) {
 		/*
-		 * RFC 3128: the fragment overlaps the transport header of the first fragment, which the rules
-		 * have judged.
+		 * The fragment overlaps the transport header of the first fragment, to which the rules have
+		 * already been applied (RFC 3128).
 		 */
 		key->fragment = key->protocol == IPPROTO_TCP &&
 						(fragment & IPV4_FRAGMENT_OFFSET) * 8 < sizeof(struct tcphdr) ?
@@ -184,8 +184,8 @@ TRIVIUM_INLINE int key_extensions(struct frame *frame, struct filter_key *key, _
 			next = fragment->next;
 			frame->at = fragment + 1;
 			/*
-			 * The length of a fragment must be known. A packet with an atomic fragment header is
-			 * read further.
+			 * A fragment in a packet of unknown length is unreadable. The headers after an atomic
+			 * fragment header are read.
 			 */
 			if (offset >> 3 || offset & 1) {
 				if (frame_offset(frame) > end || end == FILTER_NOWHERE)

@@ -152,7 +152,7 @@ struct filter_count {
 	__u64 acted_bytes;
 };
 
-/* Maximum number of rules with cookies, in two rule sets. */
+/* Maximum number of rules with cookies in the old and the new rule set together. */
 #define FILTER_SERVICES_MAX 128
 
 /* State of a rule with cookies, by slot. Times are CLOCK_MONOTONIC in nanoseconds. */

@@ -24,7 +24,7 @@ struct filter_walk {
 	__u32 word;
 	__u32 verdict; /* enum filter_verdict, with the index of a rule with cookies above it */
 	__u32 length;  /* length of the frame */
-	/* Index of the first rule with cookies and a dry run, plus 1. Used only with PORT_SERVICES. */
+	/* Index of the first matching dry-run rule with cookies, plus 1. Used only with PORT_SERVICES. */
 	__u32 trial;
 	/* Rows of the fields that are present. Other elements are never written or read. */
 	__u32 row[FILTER_ROWS];
@@ -197,7 +197,7 @@ TRIVIUM_INLINE int bucket_exceeded(__u64 *bucket, __u64 cost, __u64 burst)
 		if (__sync_val_compare_and_swap(bucket, spent, from + cost) == spent)
 			return 0;
 	}
-	/* A bucket with this much contention counts as empty. */
+	/* After this many failed attempts, the bucket counts as empty. */
 	return 1;
 }
 
@@ -290,7 +290,10 @@ TRIVIUM_INLINE int apply(struct filter_walk *walk, __u32 index)
 	if (!count)
 		return 0;
 	if (PORT_SERVICES && rule->action == FILTER_COOKIE) {
-		/* The first matching rule with cookies applies, a dry run only if no other rule does. */
+		/*
+		 * Only the first matching rule with cookies is applied. A dry-run rule is applied only if no
+		 * other rule is.
+		 */
 		if (walk->verdict == FILTER_VERDICT_MET || (rule->flags & FILTER_DRY_RUN && walk->trial))
 			return 0;
 		if (rule->flags & FILTER_DRY_RUN) {

@@ -73,7 +73,7 @@ struct {
 	__type(value, struct flow_frame);
 } flow_frames SEC(".maps");
 
-/* Number of buckets for frames that are read here. The buckets of all other frames follow. */
+/* Number of buckets for frames that the stage can parse. The buckets for all other frames follow. */
 #define FLOW_READ_BUCKETS (BRIDGE_BUCKETS / 2)
 
 #define FLOW_WORD(seen, nth) (((__u64 *)&(seen)->key)[nth])
@@ -127,8 +127,8 @@ TRIVIUM_INLINE void flow_kind(union flow_l4_word *l4_word, const __u8 *l4)
 }
 
 /*
- * Reads the header that follows an IP header, of which `left` bytes belong to the packet. Returns 0 where the
- * worker may read it differently.
+ * Reads the header that follows an IP header, of which `left` bytes belong to the packet. Returns 0 if the
+ * worker may parse the header differently.
  */
 TRIVIUM_INLINE int flow_read_l4(union flow_l4_word *word, __u8 proto, void *l4, void *end, __u32 left, int v4)
 {
@@ -260,7 +260,7 @@ TRIVIUM_INLINE int flow_read_arp(struct flow_frame *seen, union flow_type_word *
 	return 1;
 }
 
-/* Fills the key. Returns 0 where the worker may have another key. */
+/* Fills the key. Returns 0 if the worker's key for the frame may differ. */
 static __attribute__((noinline)) int flow_read(struct xdp_md *ctx, struct flow_frame *seen, __u32 length)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;

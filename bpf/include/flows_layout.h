@@ -28,8 +28,8 @@ struct flows_conf {
 };
 
 /*
- * A line of places: the index of a flow in flow_entries plus one, below 32 bits of the flow's hash. 0 for a
- * free place.
+ * A line of places. A place holds the index of a flow in flow_entries plus one in its lower half, and 32 bits
+ * of the flow's hash in its upper half. A free place holds 0.
  */
 struct flow_line {
 	__u64 places[FLOW_PLACES];
@@ -73,7 +73,7 @@ enum flow_does {
 	FLOW_POPS = 1 << 1,   /* removes the tag */
 	FLOW_PUSHES = 1 << 2, /* adds a tag, after FLOW_POPS */
 	FLOW_SETS_IP = 1 << 3, /* sets addresses, TOS, TTL or ports */
-	FLOW_NORMAL = 1 << 4, /* sends by the station table of the bridge, without other actions */
+	FLOW_NORMAL = 1 << 4, /* sends according to the station table of the bridge, without other actions */
 };
 
 /* A flow. It does not change while a running program may use it. */
@@ -114,7 +114,7 @@ struct flow_port {
 };
 
 struct flow_state {
-	/* Nanoseconds. Later the stage finds no flows, because user space no longer renews the table. */
+	/* Time in nanoseconds from which the stage finds no flows, because user space has not renewed the table. */
 	__u64 until;
 };
 

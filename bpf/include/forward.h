@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Changes to a packet that the hook forwards by any table: removal of padding, and the TTL or hop limit. The
- * caller writes the new Ethernet addresses.
+ * Changes to a packet that the hook forwards, whatever table it uses: removal of padding, and decrement of the
+ * TTL or hop limit. The caller writes the new Ethernet addresses.
  */
 #ifndef FORWARD_H
 #define FORWARD_H
@@ -12,8 +12,8 @@
 #define ETHERNET_LEAST 60
 
 /*
- * Removes bytes that follow the packet, where the frame is longer than the packet and the Ethernet minimum
- * need. Returns the length of the frame, or 0 on failure.
+ * Removes bytes that follow the packet, but does not shorten the frame below the Ethernet minimum. Returns the
+ * length of the frame, or 0 on failure.
  */
 TRIVIUM_INLINE __u32 forward_trim(struct xdp_md *ctx, __u32 frame, __u32 packet)
 {

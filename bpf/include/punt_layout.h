@@ -35,7 +35,7 @@ enum punt_class {
 	PUNT_CLASSES = 22, /* also the value for a frame that no class limits */
 };
 
-/* Slots of the shares of interfaces, and of the shares of sources, for each class. A power of two. */
+/* Number of per-interface shares in each class, and number of per-source shares in each class. A power of two. */
 #define PUNT_SHARES 256
 
 /* Rate of a class. */
@@ -58,8 +58,8 @@ struct punt_state {
 };
 
 /*
- * A known peer of the host's routing daemons. An IPv4 address has the first four bytes of its field, and the
- * others are 0. Fields that do not concern a peer of this kind are 0.
+ * A known peer of the host's routing daemons. An IPv4 address is in the first four bytes of its field, and the
+ * other bytes are 0. Fields that do not concern a peer of this kind are 0.
  */
 struct punt_peer {
 	__u16 kind; /* PUNT_SESSION, PUNT_PEER or PUNT_PEER_MULTIHOP, with PUNT_IPV6 */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Routing of a virtual router in the hook. Packets to a known neighbour, by a device that accepts redirected
- * frames, leave as the worker would send them. The worker's writer (crates/router/src/mirror.rs) owns the
- * tables. It changes data that the hook can reach only by single words.
+ * Routing of a virtual router in the hook. Packets to a known neighbour leave as the worker would send them, if
+ * the output device accepts redirected frames. The writer of the worker's tables (crates/router/src/mirror.rs)
+ * also writes the tables of the hook. It changes data that the hook can reach only in single words.
  *
  * These packets go to the worker:
  *
- * - packets without a route, or with a route that refuses
+ * - packets without a route, or with a route that rejects packets
  * - packets to a neighbour that is not resolved
- * - packets that are too long, or would leave by the receiving interface
+ * - packets that are too long, or would leave through the receiving interface
  * - tagged packets (route_tags.h), except those of VLANs that are interfaces
  *
  * Packets that fail the reverse path check are dropped, where the check is configured.
@@ -181,8 +181,8 @@ TRIVIUM_INLINE __u32 route_link_spread(__u32 half)
 }
 
 /*
- * Returns the two places of an address behind a device, as in crates/router/src/link_hash.rs. The function is
- * not inlined, to save stack in its caller.
+ * Returns the two places of an address on the link of a device, as in crates/router/src/link_hash.rs. The
+ * function is not inlined, to save stack in its caller.
  */
 static __attribute__((noinline)) __u64 route_link_hash(__u32 device, __u64 high, __u64 low)
 {
@@ -196,7 +196,7 @@ static __attribute__((noinline)) __u64 route_link_hash(__u32 device, __u64 high,
 	return (__u64)route_link_spread(first >> 32) << 32 | route_link_spread(second >> 32);
 }
 
-/* Returns the neighbour number of an address behind a device, or 0 if the address is unknown. */
+/* Returns the neighbour number of an address on the link of a device, or 0 if the address is unknown. */
 TRIVIUM_INLINE __u32 route_on_link(__u32 device, __u64 high, __u64 low)
 {
 	__u64 hash = route_link_hash(device, high, low);
@@ -398,8 +398,8 @@ static __attribute__((noinline)) enum route_back route_back(struct xdp_md *ctx, 
 }
 
 /*
- * Returns whether a packet goes to the worker for an observer. A daemon that was killed leaves the state of its
- * observers, and no worker.
+ * Returns whether a packet goes to the worker, because packets are observed there (capture or trace). If the
+ * daemon was killed, the flag of its observers may still be set, but the queue has no worker.
  */
 TRIVIUM_INLINE int route_watched(struct xdp_md *ctx, __u64 families)
 {

@@ -91,8 +91,8 @@ TRIVIUM_INLINE int route_is_for(struct ethhdr *ethernet, __u64 mac, int v4)
 }
 
 /*
- * Returns the counter of the reason why an IPv4 packet belongs to the kernel, or NOT_THE_KERNELS.
- * route_ipv6() does so for IPv6.
+ * Returns the counter of the reason why an IPv4 packet belongs to the kernel, or NOT_THE_KERNELS. route_ipv6()
+ * is the corresponding function for IPv6.
  */
 TRIVIUM_INLINE int route_ipv4(struct iphdr *ip, void *end, __u32 left)
 {

@@ -30,7 +30,7 @@ struct route_conf {
  * Flag of `present`: some VLANs are interfaces of the router, and their frames do not belong to the kernel.
  */
 #define ROUTE_HAS_VLANS 2
-/* Flag of `present`: some of these VLANs are behind a service tag. Their frames go to the worker. */
+/* Flag of `present`: some of these VLANs have a service tag. Their frames go to the worker. */
 #define ROUTE_HAS_SERVICE 4
 /*
  * Flag of `present`: frames to the worker are numbered, and frames that the hook could forward wait for them
@@ -100,7 +100,7 @@ struct route_group {
 struct route_neighbour {
 	__u64 to;    /* Ethernet address, first octet lowest, and flags */
 	__u64 place; /* device, above the number of the router's interface */
-	__u64 high;  /* IP address by which the neighbour is found behind that device */
+	__u64 high;  /* IP address of the neighbour on the link of that device */
 	__u64 low;
 };
 

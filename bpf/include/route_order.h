@@ -21,7 +21,7 @@
 const volatile __u64 route_link_secrets[ROUTE_LINK_SECRETS] SEC(".rodata.links") = {};
 
 /*
- * Returns a number for a frame's IP addresses, behind at most one tag. Returns 0 for a frame without
+ * Returns a number for a frame's IP addresses, which may follow one tag. Returns 0 for a frame without
  * addresses. The number is a sum of products of secret 64-bit factors and 32-bit words of the addresses
  * (multilinear hashing, as in route_link_hash()), whose upper half selects a bucket. Senders do not know the
  * factors, and cannot choose addresses that share a bucket with others.

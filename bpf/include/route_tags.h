@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Tags of VLANs that are interfaces of a virtual router. The hook routes tagged packets that it would route
- * without the tag. All other frames of these VLANs go to the worker. This includes the kernel's share, which
- * the worker sends by the VLAN's own device.
+ * without the tag. All other frames of these VLANs go to the worker. These include frames for the kernel, which
+ * the worker passes to the kernel through the VLAN's own device.
  */
 #ifndef ROUTE_TAGS_H
 #define ROUTE_TAGS_H
@@ -56,9 +56,9 @@ static long route_next_tag(__u32 index, struct route_priority *search)
 }
 
 /*
- * Removes each priority tag (VLAN 0) that is followed by another tag. Priority tags are no tags (IEEE 802.1Q 6.9),
- * and the kernel and the worker remove any number of them. The stages therefore find the tag of a VLAN, or the
- * packet behind one priority tag at most.
+ * Removes each priority tag (VLAN 0) that is followed by another tag. Priority tags are no tags (IEEE 802.1Q
+ * 6.9), and the kernel and the worker remove any number of them. The stages therefore find the tag of a VLAN,
+ * or the packet after one priority tag at most.
  */
 static __attribute__((noinline)) void route_untag(struct xdp_md *ctx)
 {
@@ -107,7 +107,7 @@ static __attribute__((noinline)) __u32 route_arrival(struct xdp_md *ctx)
 
 	if ((void *)(frame + 1) > end || frame->ethernet.h_proto != bpf_htons(ETH_P_8021Q))
 		return ROUTE_NOWHERE;
-	/* No interface has the numbers that 0 and ROUTE_VLAN_UP give. */
+	/* The entries 0 and ROUTE_VLAN_UP result in numbers that no interface has. */
 	number = route_vlan(&frame->ethernet, end) - 1;
 	own = bpf_map_lookup_elem(&route_outputs, &number);
 	if (!own)
@@ -127,8 +127,9 @@ static __attribute__((noinline)) __u32 route_arrival(struct xdp_md *ctx)
 }
 
 /*
- * Sets the VLAN of the tag, with priority 0 as the worker does. VLAN 0 removes the tag. The addresses are not
- * kept. Returns 0 where there is no space, and leaves the frame unchanged.
+ * Sets the VLAN of the tag, with priority 0 as the worker does. VLAN 0 removes the tag. The Ethernet addresses
+ * are not kept, so the caller must write them. If there is no space for the tag, returns 0 and leaves the frame
+ * unchanged.
  */
 TRIVIUM_INLINE int route_retag(struct xdp_md *ctx, int tagged, __u32 vlan)
 {

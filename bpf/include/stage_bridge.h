@@ -113,8 +113,8 @@ TRIVIUM_INLINE int bridge_settled(const struct bridge_order *order, __u32 last, 
 }
 
 /*
- * Returns whether all frames go to the worker, for an observer. A daemon that was killed leaves the state of its
- * observers, and no worker.
+ * Returns whether all frames go to the worker, because frames are observed there (capture or trace). If the
+ * daemon was killed, the flag of its observers may still be set, but the queue has no worker.
  */
 TRIVIUM_INLINE int bridge_bypassed(const struct bridge_order *order, __u32 queue)
 {
@@ -136,7 +136,7 @@ TRIVIUM_INLINE void bridge_counted(__u32 port, __u32 length, int received)
 	}
 }
 
-/* Removes the VLAN tag, or adds one. The addresses move along. */
+/* Removes the VLAN tag, or adds a VLAN tag. The Ethernet addresses stay at the beginning of the frame. */
 TRIVIUM_INLINE int bridge_retag(struct xdp_md *ctx, int tag, __u16 vid)
 {
 	__u8 addresses[12];
@@ -286,8 +286,8 @@ TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order,
 }
 
 /*
- * Numbers a frame for the worker by a mark right in front of it. Returns 0 where there is no space, and the
- * frame has no mark. The mark replaces metadata of a custom program.
+ * Numbers a frame for the worker by a mark right in front of it. Returns 0 if there is no space for a mark. The
+ * frame then has no mark. The mark replaces metadata of a custom program.
  */
 TRIVIUM_INLINE int bridge_mark(struct xdp_md *ctx, struct bridge_order *order, __u32 *bucket)
 {

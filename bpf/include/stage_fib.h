@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The stage of a port with kernel routing. Packets that the kernel would forward without special treatment
- * leave from the hook, by the kernel's routes and neighbours, with the bytes that the kernel would send. All
- * other packets go to the stack unchanged: packets for this host, packets that need an answer (expired, too
- * long, unreachable), fragments, options, tags, and malformed packets.
+ * leave from the hook, according to the kernel's routes and neighbours, with the bytes that the kernel would
+ * send. All other packets go to the stack unchanged: packets for this host, packets that need an answer
+ * (expired, too long, unreachable), fragments, options, tags, and malformed packets.
  *
  * Other processing of the stack does not apply to packets that the hook forwards: netfilter, IPsec policies,
  * tc. The stack's checks of addresses and checksums are made here, or the packet is left to the stack.

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The stage of a port whose bridge has OpenFlow rules. Packets of frequently used flows of the workers'
- * caches are processed in the hook, where the hook supports their actions: drop, or send by one port after
+ * The stage of a port whose bridge has OpenFlow rules. Packets of frequently used flows of the workers' caches
+ * are processed in the hook, where the hook supports their actions: drop, or send through one port after
  * setting header fields and adding or removing a tag. All other frames go to the worker.
  *
- * The key of a frame equals the worker's key octet for octet. Frames for which this cannot be ensured go to
- * the worker: a second tag, IP options, extension headers, fragments, and contradictory lengths. A flow is
- * looked up by one of a few masks. The mask that the flow matched last is tried first, so most packets need
- * one lookup.
+ * The key of a frame equals the worker's key octet for octet. Frames for which this cannot be ensured go to the
+ * worker: a second tag, IP options, extension headers, fragments, and contradictory lengths. A flow is looked
+ * up under one of a few masks. The mask that the flow matched last is tried first, so most packets need one
+ * lookup.
  *
- * Order is kept as in stage_bridge.h, by the same numbers. Frames that cannot be read here may belong to
- * flows that have other frames here. Such frames have buckets by their Ethernet addresses alone. The hook
- * forwards a frame only when neither of its two buckets has pending frames.
+ * Order is kept as in stage_bridge.h, with the same numbers. A frame that the stage cannot parse may belong to
+ * a flow of which the stage parses other frames. The bucket of such a frame depends only on the frame's
+ * Ethernet addresses. The hook forwards a frame only when neither of its two buckets has pending frames.
  *
- * Packets with the action NORMAL are sent by the station table, as in the bridge stage. Where a station is
- * unknown, or the frame is multicast or broadcast, the frame goes to the worker, which learns and floods.
+ * Packets with the action NORMAL are sent according to the station table, as in the bridge stage. If a station
+ * is unknown, or the frame is multicast or broadcast, the frame goes to the worker, which learns and floods.
  *
  * Consistency: user space removes a flow by writing 0 to its place. It reuses the flow's slot only when all
  * programs that were running have ended. When user space does not renew the table in time, the hook finds no
@@ -30,7 +30,7 @@ TRIVIUM_INLINE __u64 flow_product(__u64 word, __u64 secret)
 	return (__u64)((__u32)word + (__u32)secret) * ((__u32)(word >> 32) + (__u32)(secret >> 32));
 }
 
-/* Returns the flow that a frame matches by one mask. */
+/* Returns the flow that a frame matches under one mask, or 0 if there is none. */
 static __attribute__((noinline)) struct flow_entry *flow_by(struct flow_frame *seen, __u32 number)
 {
 	struct flow_mask *mask = bpf_map_lookup_elem(&flow_masks, &number);
@@ -332,7 +332,7 @@ TRIVIUM_INLINE __u32 *flow_bucket(__u32 queue, __u64 hash, int read)
 	return kept ? &kept->last[bucket % BRIDGE_BUCKETS_OF_LINE] : 0;
 }
 
-/* Sends a frame by a flow. Returns a verdict, or BRIDGE_UP for an unchanged frame. */
+/* Sends a frame according to a flow. Returns a verdict, or BRIDGE_UP if the unchanged frame must go to the worker. */
 TRIVIUM_INLINE int flow_send(struct xdp_md *ctx, struct flow_frame *seen, struct flow_entry *entry,
 			     __u32 length)
 {
@@ -387,7 +387,7 @@ TRIVIUM_INLINE __u64 flow_station(const __u8 *address, __u16 vid)
 	return halves[0] | (__u64)halves[1] << 16 | (__u64)halves[2] << 32 | (__u64)vid << 48;
 }
 
-/* Returns the place to which a frame leaves by NORMAL, as bridge_way() does. */
+/* Returns the place to which the action NORMAL sends a frame, as bridge_way() does. */
 static __attribute__((noinline)) __u32 flow_way(struct flow_frame *seen, struct bridge_order *order,
 						 __u32 length)
 {

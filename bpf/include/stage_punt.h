@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Limits of control traffic that the hook of a virtual router's port passes to the kernel. They are those by
- * which workers limit their punts (crates/router/src/punt_policer.rs): a rate for each class of protocols, and
- * within it a share for each interface and for each source. Known peers and neighbours have classes of their own.
+ * Limits of control traffic that the hook of a virtual router's port passes to the kernel. Workers apply equal
+ * limits to their punts (crates/router/src/punt_policer.rs): a rate for each class of protocols, of which each
+ * interface and each source has a share. Known peers and neighbours have classes of their own.
  *
  * Frames of no class pass: they are the traffic of the host's own services. Packets whose transport header the
  * hook cannot read may belong to any class. They have the class PUNT_OWN, as in the workers.
@@ -128,8 +128,8 @@ TRIVIUM_INLINE __u32 punt_icmpv6(__u8 type)
  * PuntClass::of_protocol (crates/packet/src/punt_class.rs), except for frames that the kernel drops as malformed.
  *
  * Returns PUNT_OWN for packets that may belong to a class although their transport header cannot be read: the
- * kernel follows more extension headers than steer_read(), reads headers behind the first buffer, and reassembles
- * first fragments that end inside their TCP header.
+ * kernel follows more extension headers than steer_read(), reads headers after the first buffer, and
+ * reassembles first fragments that end inside their TCP header.
  */
 __attribute__((noinline)) int punt_protocol(struct xdp_md *ctx, struct punt_frame *frame)
 {
@@ -280,8 +280,8 @@ TRIVIUM_INLINE __u32 punt_slot(const struct punt_state *state, __u64 kind, __u64
 }
 
 /*
- * Takes one packet of `interval` nanoseconds from a bucket or share, if it has been used for less than `ahead`
- * nanoseconds in advance. Returns whether it has.
+ * Takes one packet of `interval` nanoseconds from a bucket or share, if less than `ahead` nanoseconds of it
+ * have been used in advance. Returns whether the packet was taken.
  */
 __attribute__((noinline)) int punt_take(__u64 *bucket, __u64 interval, __u64 ahead, __u64 now)
 {
@@ -297,7 +297,7 @@ __attribute__((noinline)) int punt_take(__u64 *bucket, __u64 interval, __u64 ahe
 		if (__sync_val_compare_and_swap(bucket, spent, from + interval) == spent)
 			return 1;
 	}
-	/* A bucket with this much contention counts as empty. */
+	/* After this many failed attempts, the bucket counts as empty. */
 	return 0;
 }
 
@@ -385,7 +385,7 @@ __attribute__((noinline)) int punt_admits(struct xdp_md *ctx)
 			high ^= frame->mac;
 		} else if (protocol == PUNT_ND || protocol == PUNT_RA || protocol == PUNT_DHCP || !(high | low) ||
 			   protocol == PUNT_ARP) {
-			/* Sources of these are not assigned, or freely chosen. */
+			/* Source addresses of such packets are not assigned yet, or are chosen freely by the sender. */
 			high = 1;
 			low = frame->mac;
 			kind = 1ULL << 32 | route.interface;

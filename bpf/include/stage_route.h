@@ -78,9 +78,9 @@ static __attribute__((noinline)) int route_source(struct xdp_md *ctx, int reason
 }
 
 /*
- * Returns whether the kernel would accept an IPv4 packet that the checks of the hook cannot read: a packet of total
- * length 0 that is to be segmented (iph_totlen), or options that end behind the first buffer. `left` is the number of
- * bytes of the frame from the header on.
+ * Returns whether the kernel would accept an IPv4 packet that the checks of the hook cannot read: a packet of
+ * total length 0 that is to be segmented (iph_totlen), or options that end after the first buffer. `left` is
+ * the number of bytes of the frame from the header on.
  */
 TRIVIUM_INLINE int route_evades(struct iphdr *ip, void *end, __u32 left)
 {
@@ -112,7 +112,7 @@ static __attribute__((noinline)) int stage_route(struct xdp_md *ctx)
 	if (is_vlan(protocol)) {
 		struct route_tagged *frame = data;
 
-		/* The rest of the tag is behind the first buffer. */
+		/* The rest of the tag is after the first buffer. */
 		if ((void *)(frame + 1) > end && left >= sizeof(frame->tag))
 			return TO_THE_WORKER;
 		if ((void *)(frame + 1) > end || frame->tag.control & bpf_htons(ROUTE_VLANS - 1))
@@ -131,7 +131,10 @@ static __attribute__((noinline)) int stage_route(struct xdp_md *ctx)
 	v4 = protocol == bpf_htons(ETH_P_IP);
 	if (!v4 && protocol != bpf_htons(ETH_P_IPV6))
 		return TRIVIUM_COUNT_PASSED_CONTROL;
-	/* The header is behind the first buffer. The kernel would read it past all limits and checks. */
+	/*
+	 * The header is after the first buffer. The kernel would read it, without any of the limits and checks
+	 * of the hook.
+	 */
 	if (header + sizeof(struct iphdr) > end && left >= sizeof(struct iphdr))
 		return TO_THE_WORKER;
 	if (v4 && (route.sources != ROUTE_SOURCES_ANY || route.present & ROUTE_LIMITED) &&
@@ -143,12 +146,13 @@ static __attribute__((noinline)) int stage_route(struct xdp_md *ctx)
 	if (!is_group && !route_is_for(ethernet, route.mac, v4))
 		return TRIVIUM_COUNT_ROUTE_STATION;
 	reason = v4 ? route_ipv4(header, end, left) : route_ipv6(header, end, left);
-	/* A header that ends behind the first buffer looks malformed here. */
+	/* A header that ends after the first buffer looks malformed here. */
 	if (reason == TRIVIUM_COUNT_PASSED_MALFORMED && (__u64)(end - header) < left)
 		return TO_THE_WORKER;
 	/*
-	 * The kernel also receives unicast packets that arrive at a group address. Only the worker checks the sources of
-	 * those to an address that is not the router's, which may be the broadcast address of a network.
+	 * The kernel also receives unicast packets that arrive at a group address. If the destination is not an
+	 * address of the router, it may be the broadcast address of a network. Only the worker checks the
+	 * sources of such packets.
 	 */
 	if (is_group && (reason == TRIVIUM_COUNT_PASSED_GROUP || reason == TRIVIUM_COUNT_PASSED_MALFORMED))
 		return TRIVIUM_COUNT_PASSED_GROUP;

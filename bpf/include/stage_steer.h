@@ -2,9 +2,10 @@
 /*
  * The last stage. The frame goes to the socket of its receive queue, or follows when_down.
  *
- * Where a steering is configured, exact flows are looked up before the stage of the port's function, because
- * they are explicit decisions of the operator. Frames that no other stage has decided are steered by a table
- * over the flow hash. Flows and table select the worker, the kernel, or the kernel on another CPU.
+ * If a steering is configured, exact flows are looked up before the stage of the port's function, because they
+ * are explicit decisions of the operator. Frames about which no other stage has decided are steered by a table
+ * that is indexed by the flow hash. Flows and table select the worker, the kernel, or the kernel on another
+ * CPU.
  */
 #ifndef TRIVIUM_STAGE_STEER_H
 #define TRIVIUM_STAGE_STEER_H

@@ -86,7 +86,7 @@ TRIVIUM_INLINE int cookie_keeps(const struct cookie_walk *walk, const struct fil
 	return 1;
 }
 
-/* Returns whether SYNs are answered now. */
+/* Returns whether SYNs are answered with cookies at present. */
 TRIVIUM_INLINE int cookie_asked(const struct cookie_walk *walk)
 {
 	return walk->rule->flags & FILTER_COOKIE_ALWAYS ||

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Conversion of a SYN to its answer, and of a segment with a valid cookie to its SYN: cookies, options, checksums.
- * stage_syncookie.h decides which frames are converted. The kernel's helpers read addresses, ports and numbers from
- * headers at any address. The headers are built here, so the frame itself may have any format.
+ * Conversion of a SYN to its answer, and of a segment with a valid cookie to its SYN: cookies, options,
+ * checksums. stage_syncookie.h decides which frames are converted. The kernel's helpers read addresses, ports
+ * and sequence numbers from headers in any memory. The headers for the helpers are built here, so the frame
+ * itself may have any format.
  */
 #ifndef TRIVIUM_SYNCOOKIE_ANSWER_H
 #define TRIVIUM_SYNCOOKIE_ANSWER_H

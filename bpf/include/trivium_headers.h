@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Header definitions that the UAPI headers lack, and the cursor by which stages read frames. Only the linear
+ * Header definitions that the UAPI headers lack, and the cursor with which stages read frames. Only the linear
  * part of a multi-buffer frame is read. Headers that extend beyond it count as malformed.
  */
 #ifndef TRIVIUM_HEADERS_H

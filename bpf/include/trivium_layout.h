@@ -42,8 +42,8 @@ enum trivium_counter {
 	TRIVIUM_COUNT_FILTER_LIMITED = 11, /* dropped: over the rate of a filter rule */
 	TRIVIUM_COUNT_BRIDGED = 12,	/* redirected to the device of a known station */
 	TRIVIUM_COUNT_BRIDGE_LOST = 13, /* dropped: device is gone, or no space for a tag */
-	TRIVIUM_COUNT_BRIDGE_HELD = 14, /* dropped: waited for its order while the queue overflowed */
-	TRIVIUM_COUNT_FIB_FORWARDED = 15, /* forwarded by the kernel's routes */
+	TRIVIUM_COUNT_BRIDGE_HELD = 14, /* dropped: waited for earlier frames of its flow while the queue overflowed */
+	TRIVIUM_COUNT_FIB_FORWARDED = 15, /* forwarded according to the kernel's routes */
 	/* Frames that a port with kernel routing passes to the stack: */
 	TRIVIUM_COUNT_FIB_STATION = 16, /* to another station's MAC address */
 	TRIVIUM_COUNT_FIB_TAGGED = 17,  /* VLAN tag */
@@ -74,7 +74,7 @@ enum trivium_counter {
 	TRIVIUM_COUNT_ROUTE_ADDRESS = 38,
 	TRIVIUM_COUNT_ROUTE_TTL = 39,     /* TTL or hop limit of 1 or 0 */
 	TRIVIUM_COUNT_ROUTE_OPTIONS = 40, /* IPv4 options, or an IPv6 hop-by-hop header */
-	TRIVIUM_COUNT_ROUTE_FORWARDED = 41, /* forwarded by a virtual router's route */
+	TRIVIUM_COUNT_ROUTE_FORWARDED = 41, /* forwarded according to a virtual router's route */
 	TRIVIUM_COUNT_ROUTE_BLACKHOLE = 42, /* dropped by a blackhole route of a virtual router */
 	TRIVIUM_COUNT_FLOW_FORWARDED = 43, /* matched a cached OpenFlow flow, and redirected */
 	TRIVIUM_COUNT_FLOW_DROPPED = 44, /* dropped by the actions of a cached OpenFlow flow */
@@ -90,7 +90,7 @@ enum trivium_counter {
 struct trivium_conf {
 	enum trivium_owner owner;
 	__u32 when_down; /* verdict when the queue's slot has no socket: XDP_PASS or XDP_DROP */
-	__u32 queues;    /* slots of the map xsks. Frames of a higher queue follow when_down */
+	__u32 queues;    /* slots of the map xsks. Frames of a higher queue get the verdict when_down */
 	enum trivium_counter counters; /* number of counters of this program, which user space checks */
 };
 
