@@ -23,8 +23,8 @@ pub struct HookSays {
     pub verdict: Verdict,
     /// Bytes of the frame after the program had processed it.
     pub frame: Vec<u8>,
-    /// Names of the filter rules that match the frame, in matching order. The Boolean states whether the rule
-    /// acted on the frame (dropped, passed, sampled or limited it).
+    /// Names of the filter rules that match the frame, in the order in which the filter tries the rules. The Boolean
+    /// states whether the rule acted on the frame (dropped, passed, sampled or limited it).
     pub rules: Vec<(String, bool)>,
     /// Number of the port to which the bridge, flow or virtual router stage redirects the frame. `None` if the frame is
     /// not redirected to a port.

@@ -1,6 +1,6 @@
-//! Virtual router stage of a port's XDP program. The stage passes packets for this host to the kernel's stack.
-//! It forwards packets to be routed itself if it knows their next hop ([`Answers`]), and sends them to the
-//! worker otherwise.
+//! Virtual router stage of a port's XDP program. The stage passes packets for this host to the kernel's stack. If the
+//! tables ([`Answers`]) contain the next hop of a packet to be routed, the stage forwards the packet itself. Otherwise,
+//! it sends the packet to the worker.
 //!
 //! ```text
 //!  frame --> [filter] --> to the port's MAC address, to be routed, to none of the router's own IP addresses?
@@ -591,7 +591,7 @@ impl RouteMaps {
     }
 
     /// Returns a copy for a test run, with new counts, rate limits and frame sequence numbers. A test run with the copy
-    /// changes no state of the router. In the copy, no frame counts as being in a worker.
+    /// changes no state of the router. The test run assumes that no frame is in a worker.
     pub fn scratch(&self) -> Result<RouteMaps, Error> {
         let answers = self.answers.as_ref().map(|answers| answers.scratch().map(Arc::new)).transpose()?;
         let orders = self.orders.as_ref().map(|orders| orders.scratch().map(Arc::new)).transpose()?;

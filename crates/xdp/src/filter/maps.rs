@@ -91,8 +91,8 @@ impl FilterMaps {
         Ok(FilterMaps { conf, set, shared: Arc::new(shared), cookies })
     }
 
-    /// Returns the names of the rules whose counters show a matched frame, in matching order. The Boolean states
-    /// whether the rule has acted on the frame.
+    /// Returns the names of the rules whose counters show a matched frame, in the order in which the filter tries the
+    /// rules. The Boolean states whether the rule has acted on the frame.
     pub fn matched(&self) -> Result<Vec<(String, bool)>, Error> {
         let failed = |map| move |source| Error::Map { map, operation: "read", source };
         let mut matched = Vec::new();

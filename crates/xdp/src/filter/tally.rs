@@ -187,7 +187,7 @@ impl Charge {
         Charge { cost, burst, now: now_ns << TICK_SHIFT, debt: false, dry }
     }
 
-    /// Returns a copy of the charge for which a full bucket allows a frame that costs more than the burst.
+    /// Returns a copy of the charge that a full bucket accepts even if the charge exceeds the burst.
     pub fn on_debt(self) -> Charge {
         Charge { debt: true, ..self }
     }

@@ -1,10 +1,10 @@
 //! Masks of the table of cached flows, and their shares by ingress port.
 //!
-//! The table has few indices for masks. A sender that keeps flows with many masks in use must not occupy all indices,
-//! so that other ports get none. Each mask therefore has an *owner*: the port that wrote the mask, or another port with
-//! flows under the mask if the owner has none. A port that gets no index for a new mask may *claim* the index of a mask
-//! whose owner has at least two masks more than the port. The flows under the old mask leave the table, and the index
-//! is then assigned to the new mask. A claim counts as a mask of the claiming port.
+//! The table has few indices for masks. A sender that keeps flows with many masks in use must not occupy all indices
+//! and leave none for other ports. Each mask therefore has an *owner*: the port that wrote the mask, or another port
+//! with flows under the mask if the owner has none. A port that gets no index for a new mask may *claim* the index of a
+//! mask whose owner has at least two masks more than the port. The flows under the old mask leave the table, and the
+//! index is then assigned to the new mask. A claim counts as a mask of the claiming port.
 //!
 //! Invariants:
 //!
@@ -82,7 +82,7 @@ impl Mask {
     }
 }
 
-/// Result of the request of a port for a mask.
+/// Result of a port's request for a mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Index {
     /// Flows can be inserted with the mask at this index.
@@ -91,7 +91,8 @@ pub(super) enum Index {
     Written,
     /// The mask is new. The caller must write its words at this index.
     New(usize),
-    /// The mask has no index. The port may have got a claim to an index and must repeat the request.
+    /// No index was assigned to the mask. The port may have obtained a claim to an index. To use the claim, the port
+    /// must repeat the request.
     Refused,
 }
 
@@ -360,7 +361,8 @@ mod tests {
         assert_eq!((model.held(1), model.held(2), model.held(3)), (7, 7, 1));
     }
 
-    /// Checks that a port that writes masks and never inserts a flow does not keep the indices from another port.
+    /// Checks that a port that writes masks and never inserts a flow does not prevent another port from getting
+    /// indices.
     #[test]
     fn a_port_that_only_writes_masks_does_not_keep_indices() {
         let mut model = Model::new();

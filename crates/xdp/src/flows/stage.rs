@@ -112,7 +112,7 @@ impl FlowMaps {
     }
 
     /// Returns a copy with new counts and new frame sequence numbers. A test run with the copy therefore changes no
-    /// state of the flows. In the copy, no frame counts as being in a worker.
+    /// state of the flows. The test run assumes that no frame is in a worker.
     pub fn scratch(&self) -> Result<FlowMaps, Error> {
         Ok(FlowMaps {
             conf: self.conf,

@@ -43,8 +43,8 @@ pub enum FlowError {
 /// the configuration and of the API is `model::SteeringTarget`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SteerTo {
-    /// The worker, by the socket of the receive queue. If the queue has no socket, `when_down` of the port's
-    /// configuration applies.
+    /// The worker, through the AF_XDP socket of the receive queue. If the queue has no socket, `when_down` of the
+    /// port's configuration applies.
     Worker,
     /// The kernel's stack on the CPU that received the frame.
     Kernel,

@@ -22,8 +22,8 @@ const CPUS: &str = "steer_cpus";
 pub const STEER_BUCKETS: usize = 256;
 /// Number of 32-bit words of `struct steer_conf` (the constants of the flow steering).
 pub(crate) const STEER_WORDS: usize = 4;
-/// Size of `struct steer_table` (the targets of the hash buckets) in bytes. The last word but one states whether the
-/// table was set at run time, and the last word identifies the steering policy.
+/// Size of `struct steer_table` (the targets of the hash buckets) in bytes. Of the last two words, the first states
+/// whether the table was set at run time, and the second identifies the steering policy.
 const TABLE_SIZE: u32 = 1032;
 /// Index of the count of frames without metadata: `STEER_COUNT_UNMARKED` of `enum steer_counted`. The following
 /// constants are the indices of the counts for the targets worker, kernel and other CPUs.

@@ -122,7 +122,7 @@ fn handshakes_of_another_source_cut_off_no_idle_connection() {
     }
 }
 
-/// A socket of another connection, or a listening socket, lets no segment pass.
+/// The hook drops a segment if the kernel has only a socket of another connection, or a listening socket.
 #[test]
 fn segments_without_a_socket_of_their_own_are_dropped() {
     need_root!();
