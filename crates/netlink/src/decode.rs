@@ -54,14 +54,15 @@ pub struct Event {
     pub object: Object,
 }
 
-/// An object of the kernel's routing state that an rtnetlink message describes.
+/// An object of the kernel's routing state, as described by an rtnetlink message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
     /// A network device of the namespace.
     Link(Link),
     /// An IP address of this host.
     Address(Address),
-    /// A neighbour. The second value is `None` if the neighbour's link-layer address is unknown or must not be used.
+    /// A neighbour. The second value is `None` if the neighbour's link-layer address is unknown, or known but not
+    /// usable (its `NUD_*` state is not in `NUD_USABLE`).
     Neighbour(NeighbourKey, Option<Neighbour>),
     /// A next-hop object (`ip nexthop`) and its ID.
     NextHop(u32, NextHop),
@@ -148,8 +149,8 @@ fn link(payload: &[u8]) -> Option<Link> {
     (!link.name.is_empty()).then_some(link)
 }
 
-/// Decodes an IP address of this host. Also returns whether the address may be used: it must not be used during
-/// duplicate address detection. Returns `None` if the message is invalid.
+/// Decodes an IP address of this host. The second value states whether the address is usable. It is `false` while the
+/// kernel performs duplicate address detection for the address. Returns `None` if the message is invalid.
 fn address(payload: &[u8]) -> Option<(Address, bool)> {
     let (family, prefix_length, link) = (*payload.first()?, *payload.get(1)?, u32_at(payload, 4)?);
     let mut flags = u32::from(*payload.get(2)?);
@@ -372,7 +373,8 @@ fn rule(payload: &[u8]) -> Option<Rule> {
         input: None,
         output: None,
         mark: None,
-        // Other flags report whether the devices of the rule exist, which links report as well.
+        // The other flags only state whether the rule's devices exist. The links in the mirror already contain this
+        // information.
         flags: u32_at(payload, 8)? & (FIB_RULE_PERMANENT | FIB_RULE_INVERT),
         other: Vec::new(),
     };

@@ -19,13 +19,12 @@ pub enum NetlinkError {
         /// Error that the kernel returned for the operation.
         source: port::NetlinkError,
     },
-    /// The kernel's routing state changes so often that no consistent dump could be made.
+    /// No consistent dump of the kernel's routing state could be made, because the state changed during every attempt.
     #[error("a dump of the kernel's {what} was interrupted by changes {times} times in a row")]
     Interrupted {
         /// Part of the routing state that was to be dumped.
         what: &'static str,
-        /// Number of attempts to make a dump. Changes of the routing state interrupted every
-        /// attempt.
+        /// Number of attempts to make the dump. Each attempt was interrupted by changes of the routing state.
         times: u32,
     },
     /// The thread that maintains the mirror (the copy of the kernel's routing state) returned no result within the time

@@ -226,7 +226,7 @@ pub(crate) struct Shared {
     /// replays did not announce are still in the mirror.
     pub(crate) settling: AtomicU64,
     seen: Mutex<Seen>,
-    /// Duplicate of the server's listening socket. `None` if the socket does not exist yet.
+    /// Duplicate of the server's listening socket. `None` until the socket exists.
     listener: Mutex<Option<FpmListener>>,
 }
 

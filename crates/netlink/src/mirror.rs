@@ -89,14 +89,14 @@ impl Mirror {
     }
 
     fn add_rule(&mut self, rule: Rule) {
-        // Like the kernel, inserts the rule behind all rules of equal priority.
+        // Like the kernel, inserts the rule after all rules of equal priority.
         let at = self.rules.partition_point(|other| (other.v6, other.priority) <= (rule.v6, rule.priority));
         self.rules.insert(at, rule);
     }
 
-    /// Applies a kernel message to the mirror, and makes the changes that the kernel makes without a message. The
-    /// changed objects are appended to `changes`. A message about state that the mirror already contains causes no
-    /// change.
+    /// Applies a kernel message to the mirror. Also makes the changes that the kernel makes together with the reported
+    /// one and does not report. The changed objects are appended to `changes`. A message about state that the mirror
+    /// already contains causes no change.
     pub fn apply(&mut self, event: Event, changes: &mut Vec<Change>) {
         let Event { gone, flags, object } = event;
         match object {
@@ -184,9 +184,9 @@ impl Mirror {
         }
     }
 
-    /// Returns whether packets of an address family that arrive on a device are forwarded. For IPv4, the setting of the
-    /// device applies. For IPv6, the setting of all devices applies, and the device must have IPv6. Returns `true` if
-    /// the settings of all devices are not known yet.
+    /// Returns whether packets of an address family that arrive on a device are forwarded. For IPv4, the device's own
+    /// setting decides. For IPv6, the setting for all devices decides, and IPv6 must be enabled on the device. Returns
+    /// `true` as long as the setting for all devices is unknown.
     #[must_use]
     pub fn forwards(&self, v6: bool, link: u32) -> bool {
         let all = self.settings.get(&SettingsKey { v6, link: SettingsKey::ALL });
@@ -227,7 +227,7 @@ impl Mirror {
             let own = |path: &Path| matches!(path.kind, Kind::Local | Kind::Anycast);
             self.mark6(index, true, |path| !own(path), changes);
         } else if self.links.get(&index).is_some_and(|link| link.running) {
-            // Next hops that became dead without a carrier while the device was activated stay dead until it
+            // Next hops that became dead because the device was activated without a carrier stay dead until the device
             // has a carrier (`addrconf_notify()`).
             self.revive6(index, changes);
         }
@@ -328,13 +328,15 @@ impl Mirror {
         self.look_after_next_hops(index, changes);
     }
 
-    /// Returns whether any path in the set of paths has a next hop through a device. If not, no route uses the device.
+    /// Returns whether any path in the set of paths has a next hop through a device. If there is no such path, no route
+    /// uses the device.
     fn names(&self, index: u32) -> bool {
         self.paths.iter().any(|path| path.hops.iter().any(|hop| hop.link == index))
     }
 
-    /// Returns the paths that change when their next hops through a device are marked as dead (`dead` is `true`) or
-    /// alive, each with its replacement. Only paths that routes use and that `concerned` accepts are included.
+    /// Returns each path that changes when its next hops through a device are marked as dead (`dead` is `true`) or
+    /// alive, together with the changed path that replaces it. Only paths that routes use and that `concerned` accepts
+    /// are included.
     fn with_dead(
         &mut self,
         index: u32,
@@ -357,9 +359,9 @@ impl Mirror {
         self.paths.iter().filter(|path| Arc::strong_count(path) > 1)
     }
 
-    /// Updates IPv4 routes after a device went down, or after it lost its last IPv4 address (`all` is `true`). The
-    /// kernel removes routes whose next hops are then all dead, without a notification (`fib_sync_down_dev()`). Unless
-    /// `all` is `true`, the kernel keeps routes to this host itself.
+    /// Updates IPv4 routes after a device went down (`all` is `false`), or after it lost its last IPv4 address (`all`
+    /// is `true`). The kernel removes routes whose next hops are then all dead, without a notification
+    /// (`fib_sync_down_dev()`). If `all` is `false`, the kernel keeps routes to this host itself.
     fn flush4(&mut self, index: u32, all: bool, changes: &mut Vec<Change>) {
         if !self.names(index) {
             return;
@@ -431,8 +433,8 @@ impl Mirror {
         self.next_hops_gone(lost, changes);
     }
 
-    /// Updates whether FRR's next-hop objects through a device are marked as dead or alive, if FPM sessions are their
-    /// source.
+    /// Updates the next-hop objects of FRR through a device: marks them as dead or alive, according to the state of the
+    /// device. Does nothing unless FPM sessions are the source of these objects.
     fn look_after_next_hops(&mut self, index: u32, changes: &mut Vec<Change>) {
         if !self.told_apart {
             return;

@@ -64,9 +64,10 @@ impl<A: Ord> Default for Routes<A> {
 }
 
 impl<A: Family> Routes<A> {
-    /// Returns the route for all destinations in the prefix `of`. It is the usable route with the lowest metric among
-    /// the routes to the longest prefix that contains `of` and has a usable route. Routes for one type of service or
-    /// for some sources are ignored. Returns `None` if there is no such route.
+    /// Returns the route that the kernel uses for all destinations in the prefix `of`. Among the prefixes that contain
+    /// `of` and have a usable route, the longest is selected, and among its usable routes the one with the lowest
+    /// metric. Routes for one type of service or for some sources are ignored. Returns `None` if there is no such
+    /// route.
     #[must_use]
     pub fn longest(&self, table: u32, of: Prefix<A>) -> Option<(&RouteKey<A>, &Path)> {
         (0..=of.length).rev().find_map(|length| {
@@ -82,8 +83,8 @@ impl<A: Family> Routes<A> {
     }
 
     /// Returns the routes to a prefix and to all more specific prefixes, in the order of their keys. If `table` is
-    /// given, returns only routes of this table. The iteration starts after the key `behind`. Routes to other prefixes
-    /// are skipped without iteration.
+    /// given, returns only routes of this table. If `behind` is given, starts with the first route after this key. The
+    /// iteration does not visit routes to other prefixes.
     pub fn within(
         &self,
         behind: Option<RouteKey<A>>,
@@ -398,8 +399,8 @@ fn apart(one: &Path, other: &Path) -> bool {
     !one.hops.iter().any(|hop| names(other, hop))
 }
 
-/// Returns whether the kernel combines an IPv6 route with this path with other routes of an equal key to a multipath
-/// route (`rt6_qualify_for_ecmp()`). Routes from router advertisements are never combined.
+/// Returns whether the kernel combines IPv6 routes with equal keys into one multipath route if they have paths like
+/// this one (`rt6_qualify_for_ecmp()`). Routes from router advertisements are never combined.
 fn shares(path: &Path) -> bool {
     let gateways = !path.hops.is_empty() && path.hops.iter().all(|hop| hop.gateway.is_some());
     gateways && path.next_hop.is_none() && path.protocol != RTPROT_RA

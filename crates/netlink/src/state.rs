@@ -26,7 +26,7 @@ pub struct Link {
     pub mtu: u32,
     /// Whether the device is administratively up.
     pub up: bool,
-    /// Whether the device has a carrier, or is operational without one.
+    /// Whether the device has a carrier. Also true for a device that is operational without a carrier.
     pub carrier: bool,
     /// Whether the device is operational (RFC 2863), which follows the carrier after a short delay.
     pub running: bool,
@@ -106,7 +106,8 @@ pub struct Hop {
     pub onlink: bool,
     /// Whether the kernel encapsulates packets to this next hop.
     pub encapsulates: bool,
-    /// Whether the next hop is unusable, because its device is down or has lost its addresses.
+    /// Whether the next hop is unusable, because its device is down, lacks a required carrier, or has lost its
+    /// addresses.
     pub dead: bool,
 }
 
@@ -166,7 +167,7 @@ pub struct Path {
     pub next_hop: Option<u32>,
     /// Next hops of the route. The list is sorted, because the kernel does not keep the order of next hops.
     pub hops: Vec<Hop>,
-    /// Preferred source address of packets that this host itself sends by the route.
+    /// Preferred source address of packets that this host itself sends along this route.
     pub source: Option<IpAddr>,
     /// MTU of the route in bytes. `None` if the route does not specify one.
     pub mtu: Option<u32>,
@@ -208,7 +209,8 @@ pub struct FibOutcome {
     pub found: Vec<TablePrefix>,
 }
 
-/// Key of a route: the fields that distinguish routes independently of their paths.
+/// Key of a route: the fields that identify the route. Two routes with different keys are different routes, even if
+/// their paths are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteKey<A> {
     /// Number of the routing table that contains the route.
@@ -303,8 +305,8 @@ impl Settings {
     }
 }
 
-/// A policy rule (`ip rule`). Attributes that this crate does not interpret are kept in `other`, therefore rules that
-/// differ in such attributes are not equal.
+/// A policy rule (`ip rule`). Attributes that this crate does not interpret are stored in `other`, so that rules that
+/// differ only in these attributes are not equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
     /// Priority of the rule. Rules are evaluated in ascending order of this value.

@@ -1,4 +1,5 @@
-//! Tests FPM sessions between test clients and the follower of a namespace, with unfavourable orders of events.
+//! Tests FPM sessions between test clients and the follower of a namespace, in particular unusual orders of messages
+//! and lost connections.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -476,7 +477,7 @@ fn flood(address: SocketAddr, ended: &std::sync::atomic::AtomicBool) {
     }
 }
 
-/// A flood of refused connections delays neither the session nor the end of the follower.
+/// Checks that a flood of refused connections delays neither the open FPM session nor the end of the follower.
 #[test]
 fn a_flood_of_connections_leaves_the_session_its_turn() {
     use std::sync::atomic::{AtomicBool, Ordering};

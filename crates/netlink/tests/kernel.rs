@@ -1,5 +1,5 @@
 //! Compares the mirror with the kernel's state. After any operations in a namespace, the mirror equals a complete dump,
-//! and no difference had to be repaired.
+//! and no difference has required a repair.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -50,7 +50,7 @@ impl Site {
         site
     }
 
-    /// Runs lines of `ip`, and fails if one is refused.
+    /// Executes lines of `ip` commands, and fails if the kernel refuses one of them.
     fn ip(&self, lines: &str) {
         self.batch(lines, &["ip", "-batch"]);
     }
@@ -68,7 +68,8 @@ impl Site {
         done.is_ok()
     }
 
-    /// Returns the mirror after all previous operations, and checks that it equals the kernel's state.
+    /// Waits until the mirror contains the effects of all previous operations, and returns it. Checks that the mirror
+    /// equals the kernel's state. `after` names the operations in messages.
     fn in_step(&self, after: &str) -> Mirror {
         self.follower.settle().unwrap();
         // The kernel sends notifications about IPv6 addresses from a work queue after duplicate address
@@ -180,8 +181,8 @@ fn every_kind_of_object_is_mirrored() {
     assert_eq!((status.overruns, status.resyncs, status.drifted), (0, 1, 0), "{status:?}");
 }
 
-/// The kernel does not report some changes: routes that are removed together with their link, address or next hop. The
-/// follower derives these changes.
+/// The kernel does not report some changes: routes that are removed because their link, address or next hop is removed.
+/// The follower derives these changes.
 #[test]
 fn what_the_kernel_does_not_tell_is_derived() {
     require!("ip", "sysctl");
@@ -208,7 +209,7 @@ fn what_the_kernel_does_not_tell_is_derived() {
     site.ip("link set e1 up\nlink set e2 up");
     site.in_step("links that are up again");
 
-    // The carrier depends on the state of the other end.
+    // The carrier depends on the state of the peer device.
     for line in ["flush", "add"] {
         if line == "add" {
             site.batch(lay, &["ip", "-force", "-batch"]);
@@ -248,7 +249,7 @@ fn next(state: &mut u64) -> u64 {
     *state
 }
 
-/// Returns a random line of `ip`, which the kernel may refuse.
+/// Returns a random line with an `ip` command, which the kernel may refuse.
 fn line(state: &mut u64) -> String {
     let mut pick = |count: u64| next(state) % count;
     let number = pick(3) + 1;
@@ -343,7 +344,8 @@ fn addresses() -> Vec<IpAddr> {
     text.into_iter().chain(text6).map(|text| text.parse().unwrap()).collect()
 }
 
-/// Checks that the main table, which contains the local table, agrees with the kernel's answers.
+/// Checks that look-ups in the router's main table, which also contains the routes of the local table, give the same
+/// results as `ip route get`.
 fn as_the_kernel_routes(
     site: &Site,
     domain: &Arc<Domain>,
@@ -357,7 +359,7 @@ fn as_the_kernel_routes(
         .unwrap();
     for (address, said) in addresses().iter().zip(said) {
         let of = |table| feed.table(table).and_then(|fib| fib.why(*address));
-        // The mirror contains the next-hop objects. The verdict of a flow contains one next hop.
+        // Many flows are looked up, because the verdict of one flow contains only one of several next hops.
         let routed = |table: u32| -> Vec<Verdict> {
             let Some(fib) = feed.table(table) else { return vec![Verdict::NoRoute] };
             let (view, reader) = (fib.view(), domain.register().unwrap());
@@ -435,8 +437,8 @@ fn chance_leaves_no_drift() {
     assert!(status.events > 1000, "{status:?}");
 }
 
-/// A slow follower with a small receive buffer loses notifications, and the mirror still equals the kernel's
-/// state.
+/// A slow follower with a small receive buffer loses notifications. Nevertheless, the mirror finally equals the
+/// kernel's state.
 #[test]
 fn an_overrun_ends_in_step() {
     require!("ip", "sysctl");
@@ -458,8 +460,8 @@ fn an_overrun_ends_in_step() {
     assert_eq!(status.drifted, 0, "{status:?}");
 }
 
-/// Follows a real routing table of limited size in the kernel while it is added, changed and removed, and
-/// dumps it.
+/// Adds a real routing table, limited to `limit` prefixes of each address family, to the kernel, changes its routes and
+/// removes them. Checks that the mirror follows, and dumps the table.
 fn table(limit: usize) {
     let Some(prefixes) = testbed::real_prefixes() else { return };
     let (four, six): (Vec<&str>, Vec<&str>) = prefixes.lines().partition(|prefix| !prefix.contains(':'));
@@ -521,7 +523,7 @@ fn the_real_table_is_followed() {
     table(usize::MAX);
 }
 
-/// Follows settings of `sysctl`: forwarding, and handling of routes without a carrier.
+/// Checks that the mirror follows the `sysctl` settings for forwarding and for routes without a carrier.
 #[test]
 fn settings_are_followed() {
     require!("ip", "sysctl");
@@ -589,7 +591,8 @@ fn settings_are_followed() {
     assert_eq!(site.follower.status().drifted, 0);
 }
 
-/// Tests several routes to one prefix that apply only to some packets, and local prefixes that contain other prefixes.
+/// Tests prefixes with several routes of which some apply only to some packets, and local prefixes that contain other
+/// prefixes.
 #[test]
 fn what_only_the_kernel_can_tell_is_its_own() {
     require!("ip", "sysctl");

@@ -66,7 +66,7 @@ pub struct Limits {
     pub neighbours: u32,
 }
 
-/// Memory from which BPF programs route packets: a copy of the main table and of all neighbours.
+/// Shared memory for the copies of the main table and of all neighbours that BPF programs use to route packets.
 pub struct Programs {
     /// Readers of the memory: workers and BPF programs. Memory is reused only after all readers have stopped using it.
     pub readers: Readers,
@@ -102,8 +102,8 @@ pub struct Feed {
     outcome: FibOutcome,
 }
 
-/// A grace period for the readers of a feed's tables. The caller waits for the end of the grace period without a lock
-/// on the feed.
+/// A grace period, after which no reader of a feed's tables uses memory that was freed before. The caller waits for its
+/// end without a lock on the feed.
 #[derive(Debug)]
 pub struct GracePeriod {
     readers: Readers,
@@ -172,8 +172,8 @@ impl Feed {
         }
     }
 
-    /// Returns whether BPF programs can route packets for which workers use `lookups`. This is the case if the only
-    /// look-up is in the main table and applies to all packets.
+    /// Returns whether BPF programs can route the packets that workers route with the look-ups `lookups`. This is the
+    /// case if there is a single look-up, which applies to all packets and uses the main table.
     #[must_use]
     pub fn serves_programs(&self, lookups: &[Lookup]) -> bool {
         let main = self.fibs.get(&RT_TABLE_MAIN).filter(|_| self.mirrored);
@@ -193,7 +193,7 @@ impl Feed {
         self.fibs.keys().copied()
     }
 
-    /// Returns the adjacencies, which are the gateways of routes and the known neighbours.
+    /// Returns the adjacencies. There is one adjacency for each gateway of a route and each known neighbour.
     #[must_use]
     pub fn adjacencies(&self) -> &Adjacencies {
         &self.adjacencies
@@ -205,8 +205,8 @@ impl Feed {
         self.adjacencies.bind(device, interface);
     }
 
-    /// Returns the number of look-ups that the policy rules of an address family require, if this number exceeds
-    /// [`RULES`]. Returns `None` otherwise. `interface` returns the interface number of a device name.
+    /// Returns the number of look-ups that the policy rules of an address family require, if the number exceeds
+    /// [`RULES`]. Returns `None` if it does not. `interface` returns the router interface number for a device name.
     #[must_use]
     pub fn excess_rules(
         &self,
@@ -220,8 +220,8 @@ impl Feed {
     }
 
     /// Returns the look-ups that the policy rules of an address family require, in the order of evaluation. If the
-    /// rules require more than [`RULES`] look-ups, all packets are punted to the kernel. `interface` returns the
-    /// interface number of a device name. The result changes when the rules change or when a table is created.
+    /// rules require more than [`RULES`] look-ups, the result punts all packets to the kernel. `interface` returns the
+    /// router interface number for a device name. The result changes when the rules change or when a table is created.
     pub fn lookups(&self, mirror: &Mirror, v6: bool, interface: impl Fn(&str) -> Option<u16>) -> Vec<Lookup> {
         let mut lookups = self.without_forwarding(mirror, v6, &interface);
         let asked = self.rule_lookups(mirror, v6, &interface);
@@ -245,7 +245,7 @@ impl Feed {
         let apart = is_apart(mirror, v6, rules.len());
         for (at, rule) in rules.iter().enumerate() {
             let Some(selector) = selector(rule, interface) else { continue };
-            // The main table holds what the local one does.
+            // The main table also contains the routes of the local table.
             let next =
                 rules.get(at + 1).filter(|next| next.action == FR_ACT_TO_TBL && next.table == RT_TABLE_MAIN);
             let both = next.is_some_and(|next| selected(next, interface) == Some(Selector::ALL));
@@ -257,7 +257,7 @@ impl Feed {
                 (FR_ACT_TO_TBL, Some(fib)) if rule.is_plain() => {
                     lookups.push(Lookup::table_for(selector, fib.view()))
                 }
-                // The kernel may have routes in a table for which there is no room.
+                // The kernel may have routes in this table, but the router has no space for the table.
                 (FR_ACT_TO_TBL, None) if rule.is_plain() && self.has_all_tables() => {
                     lookups.push(Lookup::say(selector, Verdict::Local))
                 }
@@ -280,8 +280,8 @@ impl Feed {
         lookups
     }
 
-    /// Returns the lookups for packets that arrive at devices on which forwarding is disabled. These lookups
-    /// precede those of the policy rules, and accept packets only to this host's own addresses.
+    /// Returns look-ups for packets that arrive on devices with disabled forwarding. Of these packets, only those to
+    /// this host's own addresses are accepted. The look-ups precede those of the policy rules.
     fn without_forwarding(
         &self,
         mirror: &Mirror,
@@ -338,8 +338,8 @@ impl Feed {
             && self.has_all_tables()
     }
 
-    /// Removes tables without routes to which no policy rule refers. Then creates tables that could not be created
-    /// before because of the maximum number of tables, and installs their routes.
+    /// Removes tables that have no routes and to which no policy rule refers. Then creates tables that could not be
+    /// created before because of the maximum number of tables, and installs their routes.
     fn change_tables(&mut self, mirror: &Mirror) {
         let is_empty =
             |(table, fib): (&u32, &Fib)| !matches!(*table, RT_TABLE_MAIN | RT_TABLE_LOCAL) && fib.is_empty();
@@ -559,7 +559,7 @@ impl Feed {
         let fib = fibs.entry(table).or_insert_with(|| {
             let programs = (table == RT_TABLE_MAIN).then(|| programs.take()).flatten();
             let made = programs.map(|(readers, memory)| Fib::mirrored(&readers, memory, limits.paths));
-            // If the memory is too small, BPF programs do not route, and only workers do.
+            // If the memory for BPF programs is too small, only workers route packets.
             let made = made.and_then(Result::ok);
             *mirrored |= made.is_some();
             let fib = made.unwrap_or_else(|| Fib::new(domain, limits.words, limits.paths));

@@ -64,7 +64,7 @@ pub(super) fn object(mirror: &Mirror, next: &state::NextHop) -> Path {
     match (next_hops.is_empty(), hops.is_empty()) {
         (false, _) => Path::NextHops(next_hops),
         (true, false) => Path::Unreachable,
-        // A group whose only member is a blackhole.
+        // The group has only one member, which is a blackhole.
         (true, true) => Path::Blackhole,
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn selector(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) ->
 /// Returns a selector for the packets that fulfil the conditions of a rule. Returns `None` if no packet that the router
 /// forwards can fulfil the conditions.
 pub(super) fn selected(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Selector> {
-    // The packets have no output device yet, and no mark.
+    // When the kernel evaluates the rules, packets have no output device and no mark yet.
     if rule.output.is_some() || rule.mark.is_some_and(|(mark, mask)| mark & mask != 0) {
         return None;
     }

@@ -83,9 +83,9 @@ fn tables_beyond_the_limit_are_the_kernels() {
     assert_eq!(feed.tables().count(), TABLES + 2);
     assert!(feed.table(RT_TABLE_MAIN).is_some() && feed.table(RT_TABLE_LOCAL).is_some());
     assert!(feed.waits(MANY, "10.0.1.0".parse().unwrap(), 24));
-    // The rule for a table that has no room gives its packets to the kernel.
+    // Packets that match a rule whose table does not fit into the router are punted to the kernel.
     assert_eq!(says(&feed, &mirror), 1);
-    // An empty table leaves its place to another, unless a rule names it.
+    // A table without routes is removed in favour of another table, unless a policy rule refers to it.
     let changes = routes(&mut mirror, 1..=10, true);
     assert_eq!(told(&mut feed, &mirror, &changes), (0, 9));
     assert_eq!(feed.tables().count(), TABLES + 2);
@@ -93,7 +93,7 @@ fn tables_beyond_the_limit_are_the_kernels() {
     mirror.rules.retain(|rule| rule.table != 1);
     assert_eq!(told(&mut feed, &mirror, &[Change::Rules]), (0, 1));
     assert!(feed.table(1).is_none());
-    // All of them go.
+    // All routes are removed.
     let changes = routes(&mut mirror, 1..=MANY, true);
     assert_eq!(told(&mut feed, &mirror, &changes).0, 0);
     assert_eq!(feed.tables().collect::<Vec<_>>(), [RT_TABLE_MAIN, RT_TABLE_LOCAL]);
@@ -118,7 +118,7 @@ fn a_family_with_too_many_rules_is_the_kernels() {
     assert_eq!(says(&mirror), (128, false, None));
     mirror.dumped(Object::Rule(rule(200, RT_TABLE_MAIN)));
     assert_eq!(says(&mirror), (1, true, Some(129)));
-    // The other family has none of them.
+    // There are no IPv6 rules.
     assert_eq!(feed.lookups(&mirror, true, |_| None).len(), 0);
 }
 

@@ -19,12 +19,13 @@ use crate::fpm;
 use crate::mirror::{Change, Mirror};
 use crate::state::FibOutcome;
 
-/// Number of notification datagrams after which the applier passes the changes to the callback of the follower.
+/// Number of notification datagrams in one batch. After each batch, the applier calls the follower's callback with the
+/// changes.
 const BATCH: usize = 2048;
-/// Number of pauses (each of length `MOMENT`) before each comparison of the mirror with the kernel. A difference counts
-/// as drift (a difference without a notification) if every comparison finds it. Several comparisons are required
-/// because a busy kernel may show an IPv6 address in a dump hundreds of milliseconds before its notification, which a
-/// work queue sends.
+/// Pauses before the comparisons of the mirror with the kernel, as multiples of `MOMENT`. A difference counts as drift
+/// (a difference that no notification explains) only if every comparison finds it. Several comparisons are required
+/// because a work queue of the kernel sends the notifications of IPv6 addresses: on a busy machine, an address may be
+/// in a dump hundreds of milliseconds before its notification.
 const WAITS: [usize; 4] = [0, 1, 3, 6];
 const MOMENT: Duration = Duration::from_millis(100);
 
@@ -36,8 +37,8 @@ pub(super) struct Applier<F> {
     pub(super) from: Receiver<Item>,
     pub(super) shared: Arc<Shared>,
     pub(super) told: F,
-    /// Requests that are answered when the applier reaches a fence (a mark in the queue, [`Item::Fence`]), each with
-    /// the number of its fence.
+    /// Requests that wait for a fence (a mark in the queue, [`Item::Fence`]), each with the number of its fence. A
+    /// request is answered when the applier reaches its fence.
     pub(super) waiting: Vec<(u64, Sender<()>)>,
     pub(super) sessions: Option<Sessions>,
     /// IDs of next-hop objects that the kernel has removed and that the mirror (the copy of the kernel's routing state)
@@ -56,7 +57,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
             }
         };
         *self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner) = ended;
-        // Requests from now on receive this reason.
+        // Later requests fail with this reason.
     }
 
     /// Processes the items that are in the queue, at most one batch, and calls the callback with the changes. Returns
@@ -121,8 +122,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         }
     }
 
-    /// Removes the next-hop objects in `leaving` from the mirror of the kernel's routing state in one pass over all
-    /// routes, because each pass is expensive.
+    /// Removes the next-hop objects in `leaving` from the mirror of the kernel's routing state. All of them are removed
+    /// in one pass over all routes, because each pass is expensive.
     fn let_next_hops_go(&mut self, changes: &mut Vec<Change>) {
         if !self.leaving.is_empty() {
             self.mirror.next_hops_gone(std::mem::take(&mut self.leaving), changes);
@@ -177,8 +178,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         });
     }
 
-    /// Returns a new mirror, made from a dump of the kernel's present routing state. If changes interrupt the dump, it
-    /// is repeated until `deadline`.
+    /// Dumps the kernel's current routing state, and returns a new mirror of it. If changes of the state interrupt the
+    /// dump, the dump is repeated until `deadline`.
     fn dump(&mut self, deadline: Option<Instant>) -> Result<Mirror, NetlinkError> {
         let mut mirror = Mirror::default();
         for (kind, family, what) in PARTS {
@@ -220,12 +221,13 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         self.shared.counts.resync_ns.store(took, Ordering::Relaxed);
         self.shared.counts.resyncs.fetch_add(1, Ordering::Relaxed);
         let room = (self.told)(&self.mirror, &changes);
-        // Routes that the kernel lost may have left space for refused routes of sessions.
+        // Routes that no longer exist in the kernel may have freed space for refused routes of FPM sessions.
         self.answer(&room);
         Ok(())
     }
 
-    /// Makes a complete dump like `resync`, and repeats it while changes interrupt it, until `deadline`.
+    /// Makes a complete dump like `resync`. If changes of the kernel's state interrupt the dump, it is repeated until
+    /// `deadline`.
     pub(super) fn resync_patiently(&mut self, deadline: Option<Instant>) -> Result<(), NetlinkError> {
         let shared = Arc::clone(&self.shared);
         repeat_interrupted(deadline, &shared.end, || self.resync(deadline))

@@ -35,8 +35,8 @@ pub(super) fn gives_up(deadline: Option<Instant>, end: &AtomicBool) -> bool {
     end.load(Ordering::Acquire) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
-/// Calls `attempt` again while changes interrupt the dump, until the deadline has passed or the threads must end.
-/// Returns the result of the last attempt.
+/// Calls `attempt`, which makes a dump. If changes interrupt the dump, repeats the call until the deadline has passed
+/// or the threads must end. Returns the result of the last attempt.
 pub(super) fn repeat_interrupted(
     deadline: Option<Instant>,
     end: &AtomicBool,

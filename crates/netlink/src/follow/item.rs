@@ -11,7 +11,7 @@ use crate::mirror::{Change, Mirror};
 pub(super) enum Item {
     Datagram(Vec<u8>),
     /// The kernel has discarded notifications. Notifications before this item in the queue are out of date, and
-    /// notifications after it are not.
+    /// notifications after it are valid.
     Overrun,
     /// The notification socket can no longer be read. The value is the reason.
     Failed(String),

@@ -35,8 +35,8 @@ pub use self::shared::Status;
 /// Maximum number of notification datagrams in the queue from the reader thread to the applier thread. The number is
 /// smaller if the socket's receive buffer is small.
 const QUEUE: usize = 1 << 16;
-/// Time limit for repeating interrupted dumps of the kernel's state while a follower is started. The caller waits for
-/// the start and may hold locks.
+/// Time limit for repeating interrupted dumps of the kernel's state while a follower starts. The limit is short,
+/// because the caller waits for the start and may hold locks.
 const BEGIN_LIMIT: Duration = Duration::from_secs(2);
 /// A mirror of the kernel's routing state that two threads keep synchronized with the kernel. The threads end
 /// when this value is dropped.
@@ -312,7 +312,7 @@ mod tests {
         });
         assert!(matches!(ended, Err(NetlinkError::Interrupted { .. })), "{ended:?}");
         assert!(attempts > 0 && Instant::now() >= deadline);
-        // Without a deadline they are repeated until one is whole.
+        // Without a deadline, the dump is repeated until one attempt succeeds.
         let mut left = 100;
         let done = repeat_interrupted(None, &end, || {
             left -= 1;

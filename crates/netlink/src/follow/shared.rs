@@ -45,7 +45,7 @@ pub(super) struct Shared {
     pub(super) fence: AtomicU64,
     pub(super) wake: OwnedFd,
     pub(super) counts: Counts,
-    /// Reason why the applier thread has ended. `None` while the thread runs, and if the thread has ended on request.
+    /// Reason why the applier thread has ended. `None` while the thread runs, and also after it has ended on request.
     pub(super) failed: Mutex<Option<String>>,
 }
 

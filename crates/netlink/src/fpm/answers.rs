@@ -53,7 +53,7 @@ pub(crate) struct Answers {
     /// Number that identifies the FPM session. Answers of other FPM sessions are ignored.
     session: u64,
     waiting: BTreeMap<Key, Said>,
-    /// Maximum number of unsent answers. A larger number shows that zebra does not read the answers.
+    /// Maximum number of unsent answers. If this number is exceeded, zebra does not read its answers.
     most: usize,
 }
 
@@ -64,8 +64,8 @@ impl Answers {
         *self = Answers { session, waiting: BTreeMap::new(), most };
     }
 
-    /// Queues answers about routes for the FPM session with the number `session`. `None` in place of an answer removes
-    /// the unsent answer about a route that was withdrawn.
+    /// Queues answers about routes for the FPM session with the number `session`. `None` in place of an answer states
+    /// that the route was withdrawn, and removes the unsent answer about it.
     pub(crate) fn say(&mut self, session: u64, all: impl IntoIterator<Item = (Key, Option<Said>)>) {
         if session != self.session {
             return;

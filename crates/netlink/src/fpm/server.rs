@@ -19,9 +19,10 @@ use crate::decode::{Event, Object};
 
 /// Maximum number of bytes that are read from a connection in one call.
 const CHUNK: usize = 256 << 10;
-/// Maximum number of consecutive reads from a connection before answers and other work are processed.
+/// Maximum number of consecutive reads from a connection. After these reads, the thread sends answers and does its
+/// other work.
 const TURNS: usize = 16;
-/// Maximum number of connections that are accepted consecutively before the FPM session is processed.
+/// Maximum number of connections that are accepted consecutively before the thread continues with the open FPM session.
 const ACCEPTS: usize = 4;
 /// Number of decoded events that are passed to the applier (the thread that updates the mirror) in one batch.
 const BATCH: usize = 4096;
@@ -31,7 +32,7 @@ pub(crate) const BATCHES: usize = 16;
 const HOLD: Duration = Duration::from_millis(5);
 /// Number of bytes of encoded answers to zebra that are written to a connection in one call.
 const ANSWERS: usize = 64 << 10;
-/// Time without a sent byte after which a peer that does not read its answers is disconnected.
+/// Time after which a peer is disconnected if no byte could be sent to it, because it does not read its answers.
 const UNREAD: Duration = Duration::from_secs(30);
 /// Maximum number of unsent answers to zebra, in addition to the maximum number of routes.
 const SPARE: usize = 65_536;
@@ -363,8 +364,8 @@ impl<S: Fn(Said) -> bool> Server<S> {
         Ok(false)
     }
 
-    /// Passes the decoded events to the applier. Unless `all` is set, route deletions at the end are held back, because
-    /// zebra sends an update as a deletion followed by a new route.
+    /// Passes the decoded events to the applier. If `all` is false, route deletions at the end of the events are held
+    /// back: zebra sends an update as a deletion followed by a new route, and the new route may arrive soon.
     fn flush(&mut self, session: &mut Session, all: bool) -> Result<(), Ended> {
         let replaced =
             |event: &Event| event.gone && matches!(event.object, Object::Route4(..) | Object::Route6(..));

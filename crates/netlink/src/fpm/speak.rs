@@ -22,7 +22,7 @@ use crate::state::Prefix;
 /// Metric of all routes that the functions of this module announce.
 const METRIC: u32 = 20;
 
-/// Next hops of an announced route, or its route type if it has none.
+/// Next hops of an announced route. If the route has no next hops, its route type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A single next hop: the address of a gateway, and the index of the device.

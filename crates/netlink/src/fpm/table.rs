@@ -3,8 +3,9 @@
 //! the IDs of next-hop objects in the mirror.
 //!
 //! Sessions are the source of the routes of FRR's protocols ([`is_frrs`]) in all routing tables. Until the first replay
-//! is complete, the kernel's copies of these routes are used for routes that were not announced yet. A data plane that
-//! starts while FRR is running therefore forwards immediately. From then on, the kernel's copies are ignored.
+//! is complete, a route that no session has announced yet is taken from the kernel, which has a copy of it. A data
+//! plane that starts while FRR is running therefore forwards immediately. From then on, the kernel's copies are
+//! ignored.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -24,15 +25,15 @@ use crate::state::{Family, Kind, Member, NextHop, Path, Prefix, RouteKey, TableP
 
 /// Maximum number of routing tables that can contain routes of FPM sessions at a time.
 const TABLES: usize = 64;
-/// Maximum number of routes that are examined to find a route of FRR in a routing table. A routing table with more
-/// routes counts as used by FPM sessions.
+/// Maximum number of routes of a routing table that are examined in the search for a route of FRR. If the search
+/// reaches this number without a result, the table counts as used by FPM sessions.
 const LOOKED_AT: usize = 64;
 /// Maximum number of next-hop objects of FPM sessions.
 const OBJECTS: usize = 65_536;
 /// Maximum number of members in all next-hop groups of FPM sessions together.
 const MEMBERS: usize = 1 << 20;
-/// First ID in the mirror of the kernel's routing state for next-hop objects whose own ID is already in use there.
-/// Neither the kernel nor zebra uses IDs from this number on.
+/// Lowest ID in the mirror for next-hop objects of FPM sessions whose own ID is already in use in the mirror. Neither
+/// the kernel nor zebra uses this ID or higher ones.
 const ALIASES: u32 = 0x8000_0000;
 
 /// Answer to zebra's announcement of a route, with the key of the route. `None` instead of an answer means a
@@ -51,15 +52,15 @@ pub(crate) struct Table {
     ids: HashMap<u32, u32>,
     /// First ID to try in the mirror of the kernel's routing state for the next object whose own ID is already in use.
     next_alias: u32,
-    /// Number of members of the next-hop groups in the mirror that FRR announced. An upper bound while `members_went`
-    /// is set, because removed members may still be counted.
+    /// Number of members of the next-hop groups in the mirror that FRR announced. While `members_went` is set, the
+    /// number is only an upper bound, because removed members may still be counted.
     members: usize,
     members_went: bool,
     /// Routing tables that contain routes of FPM sessions. A routing table whose routes were removed stays in the set
     /// until the set is full and another routing table is added.
     tables: BTreeSet<u32>,
-    /// Answers about announced routes that the router's tables refused, by route. The next announcement of such a route
-    /// is treated as a change of the route.
+    /// Answers about announced routes that the router's tables refused, by route. If such a route is announced again,
+    /// it counts as changed, even if the announcement is equal.
     failed: BTreeMap<Key, Said>,
     /// Maximum number of routes of all origins in the mirror of the kernel's routing state.
     limit: usize,
@@ -316,7 +317,7 @@ impl Table {
         let fits = own.is_none_or(becomes) && (own.is_some() || self.ids.len() < OBJECTS);
         let said = |next: &NextHop| NextHop { protocol: RTPROT_ZEBRA, ..next.clone() };
         let same = |old: &NextHop| is_frrs(old.protocol) && said(old) == said(&next);
-        // An object of the session before that is as this one stays, and takes no more room.
+        // An equal object of the previous session is kept, and its members need no additional space.
         let old = mirror.next_hops.get(&own.unwrap_or(id));
         let old = old.filter(|old| own.is_some() || same(old));
         let before = old.map_or(0, |old| old.group.len());
@@ -395,8 +396,8 @@ impl Table {
     }
 }
 
-/// Returns whether a routing table contains routes of FRR. Also returns `true` if the table has more routes than the
-/// search examines.
+/// Returns whether a routing table contains routes of FRR. If the table has more routes than the search examines, also
+/// returns `true`.
 fn is_filled<A: Family>(routes: &Routes<A>, table: u32) -> bool {
     let of_frr = |paths: &Paths| paths.all().iter().any(|path| is_frrs(path.protocol));
     let mut all = routes.within(None, Some(table), Prefix { address: A::ZERO, length: 0 });

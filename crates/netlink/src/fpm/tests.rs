@@ -448,7 +448,7 @@ fn members_of_groups_beyond_the_limit_are_refused() {
         assert_eq!(refused(&mut site, 10_000 + id), 0, "{id}");
     }
     assert_eq!(refused(&mut site, 20_000), 1);
-    // A group that stays as large as it is takes no more room.
+    // A group whose number of members does not change needs no additional space.
     assert_eq!(refused(&mut site, 10_000), 0);
     site.says([next_hop_gone(10_001)]);
     assert_eq!((refused(&mut site, 20_000), refused(&mut site, 20_001)), (0, 1));

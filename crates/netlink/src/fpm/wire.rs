@@ -61,7 +61,7 @@ pub struct BadMessage {
     pub cause: Cause,
 }
 
-/// Decoder for the bytes of an FPM session, which arrive in arbitrary pieces.
+/// Decoder for the bytes of an FPM session. The bytes may arrive in pieces of any length.
 #[derive(Debug, Default)]
 pub struct Decoder {
     /// Received bytes of a frame that is not complete yet.
@@ -102,7 +102,7 @@ impl Decoder {
     /// before the invalid data have been appended.
     pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), BadMessage> {
         let mut bytes = bytes;
-        // Only the incomplete frame is copied. The data behind it is decoded in place.
+        // Only the incomplete frame is copied. The data after it is decoded in place.
         while !self.rest.is_empty() {
             let length = if self.rest.len() < HEADER { HEADER } else { self.length(&self.rest)? };
             if let Some(missing) = length.checked_sub(self.rest.len()).filter(|missing| *missing > 0) {
