@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-/// Returns an address of either family as 128 bits. An IPv4 address becomes an IPv4-mapped IPv6 address (RFC 4291,
-/// 2.5.5.2).
+/// Returns an IPv4 or IPv6 address as a 128-bit integer. An IPv4 address is converted to the IPv4-mapped IPv6 address
+/// (RFC 4291, 2.5.5.2).
 #[must_use]
 pub fn bits_of(address: IpAddr) -> u128 {
     match address {

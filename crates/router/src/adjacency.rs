@@ -3,8 +3,8 @@
 //!
 //! An adjacency number exists for each gateway of a route and each known neighbour (a pair of kernel device and IP
 //! address), and for each device with on-link destinations. Paths refer to these numbers. A change of a neighbour's
-//! link-layer address therefore costs one write for all its routes. The adjacency of an on-link destination is found by
-//! a hash of its address.
+//! link-layer address therefore needs only one write, however many routes use the neighbour. The adjacency of an
+//! on-link destination is found in a hash table, by its device and address.
 //!
 //! ```text
 //!   path ──number──► words: link-layer address, interface │ on the link: (device, destination) ──buckets──► number
@@ -48,7 +48,7 @@ const INTERFACES: usize = 4096;
 /// Value in [`Shared::devices`] for an interface that has no kernel device.
 const NO_DEVICE: u32 = 0;
 
-/// A next hop of a route: kernel device, gateway and weight.
+/// A next hop of a route: the kernel device and the gateway to which packets are sent, and the weight of the next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NextHop {
     /// Index of the kernel device through which packets are sent.
@@ -60,17 +60,16 @@ pub struct NextHop {
     pub weight: u16,
 }
 
-/// The result of comparing the source IP and MAC addresses of a packet with the kernel's neighbour table
-/// ([`AdjacencyView::knows`]).
+/// The entry of the kernel's neighbour table for the source IP address of a packet, compared with the packet's source
+/// MAC address ([`AdjacencyView::knows`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquaintance {
-    /// According to the kernel's neighbour table, the source IP address belongs to the source MAC address.
+    /// The neighbour table contains the source IP address with the source MAC address of the packet.
     Known,
-    /// The kernel is resolving the source IP address with ARP or neighbour discovery. Packets to this address wait in
-    /// the kernel.
+    /// The kernel is resolving the source IP address with ARP or neighbour discovery, and holds packets to this address
+    /// until the resolution ends.
     Asked,
-    /// The source IP address belongs to another MAC address, or the neighbour table does not
-    /// contain the address.
+    /// The neighbour table does not contain the source IP address, or contains it with another MAC address.
     Unknown,
 }
 
@@ -122,8 +121,9 @@ impl Adjacency {
         self.place as u16
     }
 
-    /// Returns the interface through which packets to the neighbour are sent. Returns `None` unless the adjacency is a
-    /// single resolved neighbour on an interface of the router.
+    /// Returns the router interface through which packets to the neighbour are sent. Returns `None` if the adjacency
+    /// represents on-link destinations, if the neighbour's link-layer address is not known, or if the kernel device is
+    /// not an interface of the router.
     #[inline(always)]
     #[must_use]
     pub fn leaves_by(self) -> Option<u16> {
@@ -143,8 +143,8 @@ impl Adjacency {
 /// Number of entries of a hash bucket. The entries fill one cache line.
 const PLACES: usize = 16;
 
-/// A bucket of the hash table of on-link neighbours. Each entry consists of an adjacency number (24 bits) and a part of
-/// the key's hash (8 bits). An entry of 0 is free.
+/// A bucket of the hash table of on-link neighbours. Each entry contains the neighbour's adjacency number (24 bits) and
+/// 8 bits of the hash of the neighbour's device and address. An entry of 0 is free.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Bucket([AtomicU32; PLACES]);
@@ -171,8 +171,8 @@ struct Shared {
 #[derive(Clone, Debug)]
 pub struct AdjacencyView(Arc<Shared>);
 
-/// Returns the bucket entry of an adjacency: its number and a part of its key's hash. The entry is 0 only if the number
-/// is 0.
+/// Returns the bucket entry for an adjacency: its number, and a part of the hash of its device and address. The entry
+/// is 0 only if the number is 0.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "takes eight bits")]
 fn tagged(hash: u64, number: u32) -> u32 {
@@ -180,7 +180,7 @@ fn tagged(hash: u64, number: u32) -> u32 {
 }
 
 impl Shared {
-    /// Returns the two buckets of the hash table that may hold a key with this hash.
+    /// Returns the two buckets of the hash table that may contain a neighbour whose device and address have this hash.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a mask leaves less")]
     fn homes(&self, hash: u64) -> [&Bucket; 2] {
@@ -234,8 +234,8 @@ impl AdjacencyView {
         0
     }
 
-    /// Checks whether the IP address `address` on the link of an interface belongs to the MAC address `station`. Both
-    /// are source addresses of one packet.
+    /// Checks whether the kernel's neighbour table assigns the MAC address `station` to the IP address `address` on an
+    /// interface. Both are source addresses of one packet.
     #[must_use]
     pub fn knows(&self, interface: u16, address: u128, station: MacAddr) -> Acquaintance {
         let device =
@@ -284,12 +284,12 @@ struct Used {
     number: u32,
     /// Number of next hops, over all paths, that refer to the adjacency.
     next_hops: usize,
-    /// Whether the adjacency is a neighbour whose link-layer address is known.
+    /// Whether the adjacency represents a neighbour whose link-layer address is known.
     known: bool,
-    /// Whether readers can find the adjacency by its address in the hash buckets.
+    /// Whether the adjacency is in the hash buckets, so that readers can find it by its device and address.
     found: bool,
-    /// Packet and byte counts at the time when the adjacency was created. These counts belong to earlier adjacencies
-    /// with this number and are subtracted for display.
+    /// Packet and byte counts of the adjacency's number at the time when the adjacency was created. Earlier adjacencies
+    /// with this number have caused these counts, which are therefore subtracted for display.
     before: (u64, u64),
 }
 
@@ -310,8 +310,8 @@ pub struct AdjacencyUse {
     pub bytes: u64,
 }
 
-/// The adjacencies of a router, for the one thread that changes them. Workers use [`AdjacencyView`]. All routing tables
-/// of the router share the adjacencies.
+/// The adjacencies of a router. Only the one thread that changes the adjacencies uses this type, and workers use
+/// [`AdjacencyView`]. All routing tables of the router share the adjacencies.
 pub struct Adjacencies {
     shared: Arc<Shared>,
     readers: Readers,
@@ -379,7 +379,7 @@ impl Adjacencies {
         }
     }
 
-    /// Returns a handle with which workers read the adjacencies.
+    /// Returns a handle through which workers read the adjacencies.
     #[must_use]
     pub fn view(&self) -> AdjacencyView {
         AdjacencyView(Arc::clone(&self.shared))
@@ -528,12 +528,14 @@ impl Adjacencies {
         self.release(key);
     }
 
-    /// Frees the numbers that no reader uses any more. If no number is free, the function waits for external readers
-    /// (BPF programs), unless this writer must not wait ([`Readers::without_waiting`]).
+    /// Frees the numbers that no reader uses any more. If no number is free otherwise, waits until external readers
+    /// (BPF programs) have stopped using a freed number. Does not wait if waiting is disabled for this writer
+    /// ([`Readers::without_waiting`]).
     fn collect(&mut self) {
         while let Some((ticket, number)) = self.leaving.front().copied() {
             if self.free.is_empty() {
-                // Workers pass it soon or not at all. External readers pass it within milliseconds.
+                // There is no wait for workers: a worker reaches the end of the grace period soon, or, if it does not
+                // run, never. External readers reach it within milliseconds.
                 self.readers.wait_for_strangers(ticket);
             }
             if !self.readers.are_past(ticket) {

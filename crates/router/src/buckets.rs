@@ -5,9 +5,9 @@
 /// Number of hash buckets of a group of next hops. The buckets are divided among the next hops.
 pub const BUCKETS: usize = 1024;
 
-/// Mixes the hash of a flow with a router's seed. The result selects the flow's bucket ([`Buckets::of`]). Routers with
-/// different seeds choose next hops independently of each other. BPF programs that forward for a router compute the
-/// same value.
+/// Combines the hash of a flow with a router's seed. The result selects the flow's bucket ([`Buckets::of`]). Routers
+/// with different seeds choose next hops independently of each other. BPF programs that forward for a router compute
+/// the same value.
 #[inline]
 #[must_use]
 pub fn spread(seed: u32, hash: u32) -> u32 {
@@ -33,8 +33,8 @@ impl<T: Clone + PartialEq> Buckets<T> {
         Buckets::after(None, members)
     }
 
-    /// Divides the buckets like [`Buckets::new`], but a bucket stays assigned to its member in `before` if the member's
-    /// new share allows this.
+    /// Divides the buckets like [`Buckets::new`], but keeps the assignments in `before` as far as possible: a bucket
+    /// moves to another member only if its former member now gets fewer buckets.
     #[must_use]
     pub fn after(before: Option<&Buckets<T>>, members: &[(T, u16)]) -> Option<Buckets<T>> {
         // A bucket's member is a 16-bit index.
@@ -80,7 +80,7 @@ impl<T: Clone + PartialEq> Buckets<T> {
         Some(Buckets { members: members.iter().map(|(member, _)| member.clone()).collect(), owners })
     }
 
-    /// Returns a copy with an unchanged bucket assignment, in which each member is replaced by the result of `of`.
+    /// Returns a copy in which each member is replaced by the result of `of`. The assignment of buckets is unchanged.
     #[must_use]
     pub fn map<U>(&self, of: impl FnMut(&T) -> U) -> Buckets<U> {
         Buckets { members: self.members.iter().map(of).collect(), owners: self.owners.clone() }
@@ -176,7 +176,7 @@ mod tests {
             let back = Buckets::after(Some(&without), &members).unwrap();
             let share = count(&back, gone);
             prop_assert!(moved(&without, &back) <= share + BUCKETS / 100, "joined: {} for {share}", moved(&without, &back));
-            // An equal set of members moves nothing, whatever their order.
+            // If the set of members does not change, no bucket moves, regardless of the order of the members.
             let mut turned = members.clone();
             turned.reverse();
             prop_assert_eq!(moved(&back, &Buckets::after(Some(&back), &turned).unwrap()), 0);

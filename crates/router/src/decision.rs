@@ -91,8 +91,9 @@ impl Default for Decision {
     }
 }
 
-/// State of a router with which workers route packets. When interfaces or rules change, a new value replaces this one.
-/// Changes of routes and adjacencies are visible without a new value.
+/// Snapshot of a router's settings, interfaces and rules, from which workers make routing decisions. If interfaces or
+/// rules change, a new snapshot replaces this one. Changes of routes and adjacencies are visible to workers without a
+/// new snapshot.
 #[derive(Clone, Debug)]
 pub struct Router {
     /// Interfaces of the router, by interface number.
@@ -103,15 +104,16 @@ pub struct Router {
     pub six: Vec<Lookup>,
     /// Read access to the router's adjacencies.
     pub adjacencies: AdjacencyView,
-    /// Common punt TAP of the router, through which the kernel receives punted packets. The value is `None` if there is
-    /// none.
+    /// Punt TAP of the router, through which the kernel receives packets of all interfaces that have no separate punt
+    /// TAP. The value is `None` if the router has no common punt TAP.
     pub kernel: Option<Kernel>,
     /// VLAN tags of the interfaces, and the punt TAPs of interfaces that have a separate punt TAP.
     pub mirrored: Mirrored,
-    /// Source verification mode (reverse path check) of each interface, by interface number. The mode is off for
-    /// interfaces beyond the end of the list.
+    /// Reverse path check mode of each interface, by interface number: how the source addresses of received packets are
+    /// verified. Interfaces beyond the end of the list have the mode [`ReversePath::Off`].
     pub reverse_paths: Vec<ReversePath>,
-    /// Addresses of this host and broadcast addresses of its links, which are invalid as sources.
+    /// IPv4 addresses of this host, and broadcast addresses of its links. A packet to be forwarded must not have such a
+    /// source address.
     pub own_addresses: Arc<OwnAddresses>,
     /// Settings of the router's ICMP errors.
     pub errors: Errors,
@@ -121,8 +123,8 @@ pub struct Router {
     pub seed: u32,
 }
 
-/// Memory of one worker for routing decisions. It contains the packets of a burst that are to be routed, with their
-/// destinations, and is reused for each burst.
+/// Working memory of one worker for routing decisions: the packets of the current burst that are to be routed, with
+/// their destinations. The memory is reused for each burst.
 pub struct Scratch {
     four: Pending<u32>,
     six: Pending<u128>,
@@ -157,14 +159,14 @@ pub struct Gathering<'a> {
 }
 
 impl Gathering<'_> {
-    /// Adds consecutive plain IPv4 packets ([`crate::fast_path`]) from the index `from` on, up to the first
-    /// packet for which `destination` returns `None`. Returns the number of packets added.
+    /// Adds plain IPv4 packets ([`crate::fast_path`]) with consecutive indices from `from` on, up to the first packet
+    /// for which `destination` returns `None`. Returns the number of packets added.
     #[inline(always)]
     pub fn fours(&mut self, from: usize, destination: impl FnMut(usize) -> Option<u32>) -> usize {
         self.four.extend(from, destination)
     }
 
-    /// Adds consecutive plain IPv6 packets like [`Gathering::fours`].
+    /// Adds plain IPv6 packets with consecutive indices, like [`Gathering::fours`].
     #[inline(always)]
     pub fn sixes(&mut self, from: usize, destination: impl FnMut(usize) -> Option<u128>) -> usize {
         self.six.extend(from, destination)
@@ -200,7 +202,7 @@ impl Gathering<'_> {
 struct Pending<A> {
     addresses: Box<[A; BURST]>,
     places: Box<[u16; BURST]>,
-    /// Scratch memory for the packets that a policy rule does not select, while the packets are reordered.
+    /// Working memory for the packets that a policy rule does not select, while the list is reordered.
     others: Box<[(A, u16); BURST]>,
     len: usize,
 }
@@ -243,7 +245,8 @@ impl<A: Copy> Pending<A> {
     }
 }
 
-/// Writer of a [`Pending`] list. The length is a local copy, which the compiler can keep in a register.
+/// Appends packets to a [`Pending`] list. The list's length is kept in a local copy here, so that the compiler can hold
+/// the length in a register.
 struct Filling<'a, A> {
     addresses: &'a mut [A; BURST],
     places: &'a mut [u16; BURST],
@@ -261,8 +264,8 @@ impl<A> Filling<'_, A> {
         }
     }
 
-    /// Adds consecutive packets from the index `from` on while there is space and `next` returns an address.
-    /// Returns the number of packets added.
+    /// Appends the packets with consecutive indices from `from` on, as long as the list has space and `next` returns an
+    /// address for the index. Returns the number of packets appended.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "a burst has at most 256 places")]
     fn extend(&mut self, from: usize, mut next: impl FnMut(usize) -> Option<A>) -> usize {
@@ -358,7 +361,8 @@ pub enum Admitted {
     Not(Decision),
 }
 
-/// The packets whose routes are looked up, and the reader of the routing tables.
+/// Functions that return the ingress interface and the flow key of a packet, and the reader of the routing tables, for
+/// one route look-up.
 struct Asked<'a, I, K> {
     /// Function that returns the ingress interface of the packet at an index.
     interface: I,
@@ -413,7 +417,8 @@ impl Router {
     }
 
     /// Returns the MAC address of an interface as a word ([`packet::MacAddr::to_wire_word`]), with a flag for VRRP.
-    /// Returns `None` if there is no interface with this number. Packets with such an ingress interface are dropped.
+    /// Returns `None` if the router has no interface with this number. The caller then drops packets that arrived on
+    /// this interface.
     #[inline]
     #[must_use]
     pub fn own(&self, interface: u16) -> Option<u64> {
@@ -492,8 +497,8 @@ impl Router {
         }
     }
 
-    /// Handles the common case in which the only policy rule looks up all packets in one routing table. In other cases,
-    /// returns false and does nothing.
+    /// Looks up all packets in one routing table and stores the decisions, if the only policy rule selects all packets
+    /// and refers to this table (the common case). Otherwise does nothing and returns false.
     #[inline(always)]
     fn ask_once<A: Routed, I, K: Fn(usize) -> FlowKey>(
         &self,
@@ -597,7 +602,7 @@ impl Router {
                 *len = 0;
                 return;
             }
-            // Unselected packets follow the unresolved ones.
+            // Packets that the rule has not selected follow the packets without a result.
             for at in mine..*len {
                 others[left] = (addresses[at], places[at]);
                 left += 1;
@@ -627,7 +632,7 @@ impl Router {
         self.otherwise(verdict, destination())
     }
 
-    /// Returns the routing decision for a route look-up result that [`Router::forward`] does not accept.
+    /// Returns the routing decision for a look-up result other than a single next hop with a resolved neighbour.
     #[inline(never)]
     fn otherwise(&self, verdict: Verdict, destination: u128) -> Decision {
         match verdict {
@@ -641,8 +646,8 @@ impl Router {
         }
     }
 
-    /// Returns the routing decision for a packet that is forwarded to the adjacency with this number. If the adjacency
-    /// represents on-link destinations, the adjacency of the packet's own destination is used.
+    /// Returns the routing decision for a packet whose route leads to the adjacency with this number. If the adjacency
+    /// represents on-link destinations, the adjacency of the packet's own destination is used instead.
     fn towards(&self, mut number: u32, destination: u128) -> Decision {
         let mut adjacency = self.adjacencies.read(number);
         if adjacency.is_on_link() {

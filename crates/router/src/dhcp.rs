@@ -50,7 +50,7 @@ pub enum Refusal {
     Looping,
 }
 
-/// The direction in which a relay forwards a DHCP message.
+/// The direction in which a relay forwards a DHCP message, with the relay address (`giaddr`) of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// From a client to servers. The value is the address of the first relay (`giaddr`), which is unspecified if the

@@ -39,10 +39,11 @@ const INTERFACE: u16 = 18;
 pub enum Direction {
     /// From a client or another relay to servers.
     Up {
-        /// Whether another relay sent the message, and not the client itself.
+        /// True if another relay has sent the message. False if the client has sent it.
         relayed: bool,
     },
-    /// From a server (a Relay-reply message) to the peer that the message names.
+    /// From a server to a client or to another relay. The Relay-reply message contains the address of this receiver
+    /// (the peer).
     Down,
 }
 

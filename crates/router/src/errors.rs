@@ -28,8 +28,8 @@ const MOST_6: usize = 1280;
 /// TTL or hop limit of a new ICMP error message. The router decrements the value to 64 when it sends the message.
 const HOPS: u8 = 64 + 1;
 
-/// An ICMP error message without its final Ethernet addresses and TTL. The worker sets these fields when it sends the
-/// message, as for every forwarded packet.
+/// An ICMP error message. The worker sets its Ethernet addresses and its final TTL when it sends the message, as for
+/// every forwarded packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IcmpError {
     /// Ethernet, IP and ICMP headers of the error message.
@@ -142,8 +142,8 @@ impl Router {
         Ok(error)
     }
 
-    /// Returns the adjacency and the interface through which the error message is sent to `sender`. Returns `None` if
-    /// the route does not lead to one resolved neighbour.
+    /// Returns the adjacency and the interface through which the error message is sent to `sender`, the sender of the
+    /// refused packet. Returns `None` if the route to `sender` does not lead to one resolved neighbour.
     fn way_to(
         &self,
         sender: IpAddr,

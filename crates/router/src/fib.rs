@@ -91,8 +91,8 @@ impl Fib {
         Fib { limit: routes, ..self }
     }
 
-    /// Creates an empty routing table that is also written to `mirror`, the memory from which BPF programs route
-    /// packets. The size of this memory determines the size of the tries.
+    /// Creates an empty routing table. The table is also copied to `mirror`, the memory from which BPF programs read
+    /// routes. The size of this memory determines the size of the tries.
     ///
     /// # Errors
     /// Returns [`TableFull`] if the memory of a trie is too small.
@@ -107,7 +107,7 @@ impl Fib {
         })
     }
 
-    /// Returns a handle with which workers look up routes in the table.
+    /// Returns a handle through which workers look up routes in the table.
     #[must_use]
     pub fn view(&self) -> View {
         View { v4: self.v4.trie(), v6: self.v6.trie(), paths: self.paths.view() }
@@ -149,8 +149,8 @@ impl Fib {
         Ok(())
     }
 
-    /// Returns an error if the limit of routes does not allow a new route. `is` states whether the new route is local.
-    /// `was` states whether the replaced route is local, and is `None` if no route is replaced.
+    /// Checks whether the limit of routes permits a new route, and returns an error if not. `is` states whether the new
+    /// route is local. `was` states whether the route that it replaces is local, and is `None` if it replaces no route.
     fn has_room(&self, was: Option<bool>, is: bool, prefix: impl fmt::Display) -> Result<(), FibError> {
         if is || was == Some(false) || self.v4.len() + self.v6.len() - self.locals < self.limit {
             return Ok(());
@@ -194,8 +194,9 @@ impl Fib {
         self.v6.get(&prefix).is_some()
     }
 
-    /// Sets the path to which routes refer with the number `shared` ([`Path::Shared`]). One write changes the path of
-    /// all routes that use it. If `path` is `None` or is itself [`Path::Shared`], the shared path has no next hops.
+    /// Defines the shared path with the number `shared`, to which routes refer by [`Path::Shared`]. One write changes
+    /// the path for all routes that use it. If `path` is `None` or is itself [`Path::Shared`], the shared path has no
+    /// next hops.
     pub fn define(&mut self, shared: u32, path: Option<&Path>, adjacencies: &mut Adjacencies) {
         self.paths.define(shared, path, adjacencies);
     }
@@ -242,8 +243,8 @@ impl Fib {
         self.paths.len()
     }
 
-    /// Returns the route with the longest prefix that matches an address: first address of the prefix, its length in
-    /// bits, and the path. Returns `None` if no route matches.
+    /// Returns the route with the longest prefix that matches an address. The values are the first address of the
+    /// prefix, the length of the prefix in bits, and the path of the route. Returns `None` if no route matches.
     #[must_use]
     pub fn why(&self, address: IpAddr) -> Option<(IpAddr, u8, &Path)> {
         let (first, length, hop) = match address {

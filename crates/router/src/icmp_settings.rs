@@ -70,7 +70,7 @@ impl Errors {
         let mut near = all.iter().filter(|own| (own.bits ^ to) & own.mask == 0);
         match (near.next(), near.next()) {
             (Some(own), None) => Some(own.bits),
-            // The kernel has an order of preference among them.
+            // The kernel selects one of several suitable addresses by its own order of preference.
             (Some(_), Some(_)) => None,
             (None, _) => match all.as_slice() {
                 [only] => Some(only.bits),

@@ -15,8 +15,8 @@ use std::hash::{BuildHasher, RandomState};
 
 /// Number of secret numbers of one hash table of on-link addresses.
 pub const LINK_SECRETS: usize = 12;
-/// Number of secret numbers for one of the two sums: an initial value, and one factor for each 32 bits of the kernel
-/// device index and the address.
+/// Number of secret numbers for one of the two sums: one initial value, and one factor for each 32-bit part of the
+/// kernel device index (one part) and of the address (four parts).
 const OF_A_SUM: usize = LINK_SECRETS / 2;
 
 /// The keyed hash function of one hash table of on-link addresses.
@@ -84,7 +84,7 @@ mod tests {
                     let at = hash.of(3, 0x2001_0db8_0000_0000, low(nth)) >> shift & 255;
                     counts[usize::try_from(at).unwrap()] += 1;
                 }
-                // 256 each, within eight standard deviations.
+                // Each slot is expected to hold 256 addresses. The limits are eight standard deviations away.
                 assert!(
                     counts.iter().all(|count| (128..=512).contains(count)),
                     "{which}, {shift}: {counts:?}"

@@ -24,26 +24,27 @@ use crate::adjacency_number::{MOST, place};
 use crate::buckets::{BUCKETS, Buckets};
 use crate::link_hash::{LINK_SECRETS, LinkHash};
 
-/// Number of 64-bit words of a next-hop group in the memory from which BPF programs route. Each word holds two hash
-/// buckets.
+/// Number of 64-bit words of a next-hop group in the mirror (the memory that BPF programs read to route packets). Each
+/// word holds two hash buckets.
 pub const GROUP_WORDS: usize = BUCKETS / 2;
-/// Number of 64-bit words of a neighbour in the memory from which BPF programs route: the two words of
-/// [`crate::Adjacency`], and two words for the neighbour's address.
+/// Number of 64-bit words of a neighbour in the mirror (the memory that BPF programs read to route packets): the two
+/// words of [`crate::Adjacency`], and two words for the neighbour's address.
 pub const NEIGHBOUR_WORDS: usize = 4;
-/// Number of 64-bit words of a line (bucket) of the hash table of on-link neighbours that BPF programs read. Each word
-/// consists of an adjacency number and a part of its key's hash.
+/// Number of 64-bit words of a line (bucket) in the mirror's hash table of on-link neighbours. Each word contains the
+/// adjacency number of a neighbour, and a part of the hash of its device and address.
 pub const LINE_WORDS: usize = 8;
 /// Number of 64-bit words that count the packets and bytes that one CPU has sent to one neighbour.
 pub const COUNT_WORDS: usize = 2;
 
-/// Type of a path with one next hop, in the upper half of the path's word. The lower half is the adjacency number of
-/// the next hop.
+/// Value of the upper half of a path's word: the path has one next hop. The lower half is the adjacency number of the
+/// next hop.
 const WAY: u64 = 1 << 32;
-/// Type of a path with several next hops. The lower half of the word is the index of the next-hop group.
+/// Value of the upper half of a path's word: the path has several next hops. The lower half is the index of the
+/// next-hop group.
 const GROUP: u64 = 2 << 32;
-/// Type of a path whose packets BPF programs drop.
+/// Value of the upper half of a path's word: BPF programs drop the packets of the path.
 const BLACKHOLE: u64 = 3 << 32;
-/// Type of a path whose packets BPF programs pass to a worker.
+/// Value of the upper half of a path's word: BPF programs pass the packets of the path to a worker.
 const UP: u64 = 0;
 
 /// Memory for the mirror of a routing table (the copy that BPF programs read). All words are initially zero.
@@ -52,11 +53,11 @@ pub struct TableMirror {
     pub four: Memory,
     /// Memory for the words of the IPv6 trie.
     pub six: Memory,
-    /// Table of paths: one word for each path number. Workers handle the packets of paths whose number is beyond the
-    /// end of the table.
+    /// Table of paths: one word for each path number. If a path's number is beyond the end of the table, its packets
+    /// are routed by workers.
     pub paths: Memory,
-    /// Table of groups of next hops: [`GROUP_WORDS`] words for each group index. If all groups are in use, workers
-    /// handle the packets of all other paths with several next hops.
+    /// Table of next-hop groups: [`GROUP_WORDS`] words for each group index. If all groups are in use, the packets of
+    /// any other path with several next hops are routed by workers.
     pub groups: Memory,
 }
 
@@ -64,8 +65,8 @@ pub struct TableMirror {
 pub struct NeighbourMirror {
     /// Table of neighbours: [`NEIGHBOUR_WORDS`] words for each adjacency number, number 0 included.
     pub neighbours: Memory,
-    /// Hash table of on-link neighbours: lines of [`LINE_WORDS`] words. The number of lines is a power of two. Workers
-    /// handle the packets to on-link destinations without an entry.
+    /// Hash table of on-link neighbours: lines of [`LINE_WORDS`] words. The number of lines is a power of two. Packets
+    /// to an on-link destination without an entry are forwarded by workers.
     pub links: Memory,
     /// Secret numbers for the hash of `links` ([`LINK_SECRETS`]), which the BPF programs must use, too. The numbers are
     /// random and have no other use.
@@ -92,7 +93,7 @@ pub struct PathMirror {
     paths: Memory,
     groups: Memory,
     free: Vec<u32>,
-    /// Index of the next-hop group of each path that has several next hops, by path number.
+    /// Index of the next-hop group in use by each path with several next hops. The key is the path number.
     used: HashMap<u32, u32>,
     leaving: VecDeque<(GracePeriods, u32)>,
 }
@@ -104,8 +105,8 @@ impl PathMirror {
         PathMirror { paths, groups, free: (0..count).rev().collect(), used, leaving }
     }
 
-    /// Writes the action or the next hops of the path with the number `path` to the mirror. Returns false if
-    /// there is no space for the next hops. Workers then handle the packets of the path.
+    /// Writes the action or the next hops of the path with the number `path` to the mirror. Returns false if there is
+    /// no space for the next hops. The packets of the path are then routed by workers.
     pub fn write(&mut self, path: u32, entry: &PathEntry<'_>, readers: &Readers) -> bool {
         let Some(at) = words(&self.paths).get(place(path)) else { return true };
         let (word, group) = match entry {
@@ -191,8 +192,8 @@ impl Neighbours {
         }
     }
 
-    /// Adds an adjacency number to the hash table of on-link neighbours, with a device and an address as the
-    /// key.
+    /// Adds the neighbour with this adjacency number to the hash table of on-link neighbours. Its device and address
+    /// are the key of the entry.
     pub fn enter(&self, number: u32, device: u32, address: IpAddr) {
         let (high, low) = halves(bits_of(address));
         for (nth, half) in [(2, high), (3, low)] {
@@ -207,8 +208,8 @@ impl Neighbours {
         }
     }
 
-    /// Removes an adjacency number from the hash table of on-link neighbours. The device and the address are the key of
-    /// its entry.
+    /// Removes the neighbour with this adjacency number from the hash table of on-link neighbours. Its device and
+    /// address are the key of the entry.
     pub fn leave(&self, number: u32, device: u32, address: IpAddr) {
         let (high, low) = halves(bits_of(address));
         let hash = self.1.of(device, high, low);
@@ -228,8 +229,9 @@ impl Neighbours {
         })
     }
 
-    /// Returns the number of packets and the number of bytes that BPF programs on all CPUs have sent to a neighbour.
-    /// `numbers` is the number of neighbours in the counter table of one CPU.
+    /// Returns the number of packets and the number of bytes that the BPF programs have sent to a neighbour, summed
+    /// over all CPUs. `number` is the adjacency number of the neighbour. `numbers` is the number of neighbours in the
+    /// counter table of one CPU.
     pub fn counted(&self, number: u32, numbers: usize) -> (u64, u64) {
         let all = words(&self.0.counts);
         let rows = all.chunks_exact((numbers * COUNT_WORDS).max(1));
@@ -244,8 +246,8 @@ impl Neighbours {
     }
 }
 
-/// Returns the hash table entry of an adjacency: its number and a part of its key's hash. The entry is 0 only if the
-/// number is 0.
+/// Returns the hash table entry of a neighbour: its adjacency number, and a part of the hash of its device and address.
+/// The entry is 0 only if the number is 0.
 fn entry_of(hash: u64, number: u32) -> u64 {
     hash << 24 | u64::from(number & MOST)
 }

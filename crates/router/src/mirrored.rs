@@ -1,6 +1,6 @@
-//! Interfaces that have no kernel device of their own on the physical link: VLANs of a port, and ports that the kernel
-//! does not know. Each of these interfaces has a punt TAP of its own. Over this TAP the kernel receives packets of the
-//! interface and sends packets to it.
+//! Interfaces for which the kernel has no device that receives the interface's packets: VLANs of a port, and ports
+//! without a kernel device. Each of these interfaces has a separate punt TAP. The kernel receives packets of the
+//! interface from the TAP, and sends packets of the interface to it.
 
 use packet::{MacAddr, PortId, VlanTags};
 
@@ -27,8 +27,8 @@ pub struct Mirrored {
 }
 
 impl Mirrored {
-    /// Assigns the frames with these VLAN tags that arrive on a port to an interface. `base` is the interface of the
-    /// port for untagged frames.
+    /// Assigns frames with these VLAN tags that arrive on a port to the interface `interface`. `base` is the port's
+    /// interface, to which untagged frames belong.
     pub fn add_vlan(&mut self, interface: u16, base: u16, tags: VlanTags) {
         let new = match tags.inner {
             None => insert(&mut self.vlans, (base, tags.outer.get()), interface),
@@ -39,7 +39,7 @@ impl Mirrored {
         }
     }
 
-    /// Sets the punt TAP of an interface.
+    /// Sets the separate punt TAP of an interface.
     pub fn add_kernel(&mut self, interface: u16, kernel: Kernel) {
         put(&mut self.kernels, interface, kernel);
     }

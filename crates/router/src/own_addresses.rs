@@ -47,8 +47,9 @@ impl FromIterator<Ipv4Addr> for OwnAddresses {
 }
 
 impl OwnAddresses {
-    /// Returns whether an address may be in the set, according to the bitmap only. The first octet of the address is
-    /// the most significant one. Returns false for nearly all addresses outside the set.
+    /// Returns whether an address may be in the set, according to the bitmap alone. Returns false for nearly all
+    /// addresses outside the set, and true for all addresses in the set. The first octet of the address is the most
+    /// significant one.
     #[inline(always)]
     #[must_use]
     pub fn may_hold(&self, address: u32) -> bool {

@@ -55,7 +55,8 @@ pub enum Verdict {
     Forward(u32),
 }
 
-/// A path in the form that look-ups use: one result for all flows, or hash buckets with adjacency numbers.
+/// A path in the form in which look-ups read it: one result for all flows, or a table of hash buckets with an adjacency
+/// number in each.
 #[derive(Debug)]
 enum Compiled {
     Always(Verdict),
@@ -63,8 +64,8 @@ enum Compiled {
 }
 
 impl Compiled {
-    /// Returns the path in the form in which the mirror for BPF programs stores it. If there is no such form, the entry
-    /// makes BPF programs pass the packets to a worker.
+    /// Returns the path in the form in which the mirror for BPF programs stores it. If the mirror cannot represent the
+    /// path, returns an entry that makes BPF programs pass the packets to a worker.
     fn entry(&self) -> PathEntry<'_> {
         match self {
             Compiled::Always(Verdict::Forward(number)) => PathEntry::Adjacency(*number),
@@ -109,8 +110,8 @@ impl Held {
         }
     }
 
-    /// Returns the path in the form that look-ups use. Appends to `taken` the number of each adjacency to which the
-    /// path refers.
+    /// Returns the path in the form in which look-ups read it. Appends to `taken` the numbers of the adjacencies to
+    /// which the path refers.
     fn compile(&self, path: &Path, adjacencies: &mut Adjacencies, taken: &mut Vec<u32>) -> Compiled {
         let mut take = |hop: &NextHop| {
             let number = adjacencies.take(hop);
@@ -130,16 +131,16 @@ impl Held {
     }
 }
 
-/// Flag in the word of a path with one next hop ([`PathView::words`]). The lower half of such a word is the adjacency
-/// number. The word of any other path is 0, and readers load the path's slot instead.
+/// Flag in the word of a path ([`PathView::words`]): the path has one next hop, and the lower half of the word is its
+/// adjacency number. The word of any other path is 0, and readers load the path's slot instead.
 const ONWARD: u64 = 1 << 32;
 
 /// Read access to the paths of a routing table by path number, for workers.
 #[derive(Clone, Debug)]
 pub struct PathView {
     slots: Arc<Slots<Compiled>>,
-    /// One word for each path ([`ONWARD`]). For a path with one next hop, the most common kind, readers need not follow
-    /// a pointer.
+    /// One word for each path ([`ONWARD`]). For a path with one next hop, which is the most common kind, readers need
+    /// only this word and follow no pointer.
     words: Arc<[AtomicU64]>,
 }
 
@@ -231,13 +232,14 @@ pub struct Paths {
     leaving: VecDeque<(GracePeriods, u32)>,
     /// Definitions of the shared paths ([`Path::Shared`]), by shared number.
     shared: HashMap<u32, Path>,
-    /// Numbers of the paths that refer to an adjacency for which there was no space.
+    /// Numbers of the paths with a next hop for which there was no space in the table of adjacencies.
     without_adjacency: BTreeSet<u32>,
     /// Numbers of the paths for whose next hops there was no space in the mirror for BPF programs.
     without_group: BTreeSet<u32>,
-    /// Number of the path with which [`Paths::retry`] last tried to store next hops.
+    /// Number of the path that the last call of [`Paths::retry`] tried last. The next call continues after this path.
     tried: u32,
-    /// Value of [`Adjacencies::created`] when [`Paths::retry`] last tried all paths without an adjacency.
+    /// Value of [`Adjacencies::created`] when [`Paths::retry`] last completed a pass over all paths without an
+    /// adjacency.
     created: u64,
     limit: u32,
 }
@@ -359,7 +361,7 @@ impl Paths {
         // Each path is tried once.
         let begin = self.tried;
         let mut has_wrapped = false;
-        // A path also finds an adjacency that was created for another user meanwhile.
+        // A missing adjacency may exist by now, because another path or a neighbour has created it.
         let created = adjacencies.created();
         let has_new = created != self.created;
         while failed < TRIES {
@@ -391,7 +393,8 @@ impl Paths {
         }
     }
 
-    /// Computes the form of a path that look-ups use again, after its definition or the available space has changed.
+    /// Recomputes the form of a path that look-ups read, after the path's definition or the available space has
+    /// changed.
     fn compile_again(&mut self, key: &Path, adjacencies: &mut Adjacencies) {
         let Some(used) = self.used.get_mut(key) else { return };
         let (number, before) = (used.number, std::mem::replace(&mut used.held, Held::Nothing));
@@ -399,7 +402,8 @@ impl Paths {
         let Some(used) = self.used.get_mut(key) else { return };
         // A path that is temporarily without next hops keeps its distribution.
         used.held = if matches!(held, Held::Nothing) { before } else { held };
-        // Released last, so that adjacencies in use before and after keep their numbers.
+        // The former references are released last, so that adjacencies that are in use before and after the change keep
+        // their numbers.
         let left = std::mem::replace(&mut used.taken, taken);
         left.into_iter().for_each(|number| adjacencies.give_back(number));
     }
@@ -450,7 +454,8 @@ impl Paths {
     fn number(&mut self) -> Option<u32> {
         while let Some((ticket, number)) = self.leaving.front().copied() {
             if self.free.is_empty() {
-                // Workers pass it soon or not at all. External readers pass it within milliseconds.
+                // There is no wait for workers: a worker reaches the end of the grace period soon, or, if it does not
+                // run, never. External readers reach it within milliseconds.
                 self.readers.wait_for_strangers(ticket);
             }
             if !self.readers.are_past(ticket) {

@@ -82,8 +82,8 @@ impl Selector {
         self.fits(key, from, to, Some(interface))
     }
 
-    /// Returns whether the selector selects the reply to a packet: source and destination are exchanged (Linux
-    /// `fib_validate_source`). The reply has no ingress interface that a rule could match.
+    /// Returns whether the selector selects a packet in the reverse direction, with source and destination exchanged
+    /// (Linux `fib_validate_source`). Such a packet has no ingress interface that a rule could match.
     #[must_use]
     pub fn selects_back(&self, key: &FlowKey) -> bool {
         let Some((from, to)) = addresses(key) else { return false };

@@ -23,8 +23,8 @@ macro_rules! punts {
                 }
             }
 
-            /// Returns the punt class of packets that are punted for this reason and whose protocol has no class of its
-            /// own.
+            /// Returns the punt class of packets that are punted for this reason. A packet whose protocol has a
+            /// separate class belongs to that class instead.
             #[must_use]
             pub const fn class(self) -> PuntClass {
                 match self {

@@ -31,9 +31,9 @@ use crate::adjacency::{Acquaintance, AdjacencyView};
 use crate::punt::Punt;
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// Number of interface slots in each class, and also the number of source slots. Each slot limits an interface or a
-/// source to its share of the class's rate. The slot is selected by the interface number, or the hash of the source,
-/// modulo this number.
+/// Number of per-interface rate limiters in each class, and also the number of per-source rate limiters. Each limiter
+/// enforces the share of the class's rate that one interface or source may use. The limiter's index is the interface
+/// number, or the hash of the source, modulo this number.
 const SHARES: usize = 256;
 /// Divisor that yields the share of one interface from the rate of a class that is not in [`KNOWN`].
 const OF_INTERFACE: u64 = 8;
@@ -68,11 +68,11 @@ pub enum Peer {
     /// A BGP session over TCP: local address and port, then address and port of the peer. Its packets belong
     /// to the class [`PuntClass::Session`].
     Session(SocketAddr, SocketAddr),
-    /// A gateway of a route, or the other end of a BGP session, on the link of an interface. The values are the
-    /// interface number and the IP address. OSPF and single-hop BFD packets from this address belong to the class
-    /// [`PuntClass::Peer`].
+    /// A neighbour on the link of an interface: a gateway of a route, or the remote peer of a BGP session. The values
+    /// are the interface number and the IP address. OSPF and single-hop BFD packets from this address belong to the
+    /// class [`PuntClass::Peer`].
     Neighbour(u16, IpAddr),
-    /// The other end of a BGP session at any distance (IP address). Multihop BFD packets from this address belong to
+    /// The remote peer of a BGP session at any distance (IP address). Multihop BFD packets from this address belong to
     /// the class [`PuntClass::PeerMultihop`].
     Far(IpAddr),
 }
@@ -100,7 +100,7 @@ impl Origin {
     #[must_use]
     pub fn of(interface: u16, head: &[u8], len: usize) -> Origin {
         let mut key = FlowKey::ZERO;
-        // A frame that cannot be parsed is counted under a zero source.
+        // All frames that cannot be parsed are counted under one source, which is zero.
         let _ = FlowKey::extract(head, len, PortId(0), &mut key);
         Origin { interface, key }
     }
@@ -126,8 +126,8 @@ impl Origin {
         }
     }
 
-    /// Returns the peer that the packet's addresses and ports claim as its sender, for a look-up in the table of known
-    /// peers. Returns `None` if packets of this kind do not come from known peers.
+    /// Returns the known peer that the packet comes from if its addresses and ports are genuine, for a look-up in the
+    /// table of known peers. Returns `None` for packets of a kind that known peers do not send.
     fn peer(&self, class: PuntClass) -> Option<Peer> {
         let key = &self.key;
         let (source, destination) = self.addresses()?;
@@ -148,7 +148,7 @@ impl Origin {
         }
     }
 
-    /// Returns the on-link IP address that the sender of an ARP, neighbour discovery or DHCP packet claims to have.
+    /// Returns the IP address on the link that the sender of an ARP, neighbour discovery or DHCP packet claims to have.
     /// Returns `None` for other packets.
     fn neighbour(&self, class: PuntClass) -> Option<IpAddr> {
         let is_four = matches!(self.key.l3_kind(), L3Kind::Arp);
@@ -169,13 +169,13 @@ fn is_group_of_link(address: IpAddr) -> bool {
     }
 }
 
-/// The class under which a packet is counted, and the shares that it uses.
+/// The punt class under which a packet is counted, and the source share that it uses.
 struct Place {
     class: PuntClass,
     /// Hash of the source of the packet, which selects the share.
     source: u64,
-    /// Whether the sender claims an address that the kernel is resolving. The packet may first take a token of
-    /// [`PuntClass::Neighbour`] above the reserve.
+    /// Whether the sender claims an IP address that the kernel is resolving. The packet may then first try to take a
+    /// token of [`PuntClass::Neighbour`] above the reserve.
     is_asked: bool,
 }
 
@@ -191,8 +191,8 @@ pub struct PuntPolicer {
     /// Hashes of the known peers. A hash of 0 marks a free entry.
     peers: Box<[AtomicU64]>,
     /// Time, in nanoseconds, until which an ARP or neighbour discovery reply from an IP address is expected, because
-    /// the kernel is resolving the address. The index is a hash of the address. The bits [`ASKED_HASH`] of an entry
-    /// are a part of the hash.
+    /// the kernel is resolving the address. A hash of the address selects the entry. The bits [`ASKED_HASH`] of an
+    /// entry contain a part of the hash instead of the time.
     asked: Box<[AtomicU64]>,
     /// Secret key of the hash function for peers, sources and addresses.
     hasher: RandomState,
@@ -293,8 +293,9 @@ impl PuntPolicer {
             true => (OF_KNOWN_INTERFACE, OF_KNOWN_SOURCE),
             false => (OF_INTERFACE, OF_SOURCE),
         };
-        // Neither share is charged if the other is used up. One source cannot use up its interface's share,
-        // and one interface cannot use up the shares of others' sources by an endless number of sources.
+        // Neither share is charged if the other share is used up. Therefore one source cannot use up its interface's
+        // share, and one interface cannot use up the source shares of other interfaces with an endless number of
+        // sources.
         let is_within = next_share(interface.load(Ordering::Relaxed), rate, of_interface, now_ns).is_some()
             && takes_share(source, rate, of_source, now_ns)
             && takes_share(interface, rate, of_interface, now_ns);
@@ -308,7 +309,7 @@ impl PuntPolicer {
         is_admitted
     }
 
-    /// Notes that the kernel resolves an IP address, so that a reply from the address is expected for a while.
+    /// Records that the kernel is resolving an IP address, so that a reply from it is expected for some time.
     fn expect(&self, address: IpAddr, now_ns: u64) {
         let hash = self.hasher.hash_one(address);
         let until = (now_ns + ASKED_NS) & !ASKED_HASH;
@@ -328,9 +329,9 @@ impl PuntPolicer {
         &self.asked[usize::try_from((hash >> 32) % ASKED as u64).unwrap_or(0)]
     }
 
-    /// Returns the class and the source share under which a packet is counted. The share of a known sender depends on
-    /// its interface, protocol, address and multicast group. Therefore packets that claim another session, protocol or
-    /// interface take no tokens from this share.
+    /// Returns the class under which a packet is counted, and its source share. The share of a known sender depends on
+    /// the sender's interface, protocol, address and multicast group. Therefore packets that claim another session,
+    /// protocol or interface take no tokens from this share.
     fn place(&self, class: PuntClass, origin: &Origin, adjacencies: &AdjacencyView, now_ns: u64) -> Place {
         if let Some(peer) = origin.peer(class).filter(|peer| self.knows(*peer)) {
             let is_group = origin.addresses().is_some_and(|(_, to)| is_group_of_link(to));
@@ -386,8 +387,8 @@ impl PuntPolicer {
     }
 }
 
-/// Returns the burst size of a class, in packets. `rate` is in packets per second. The burst consists of the packets of
-/// a tenth of a second and the reserve for packets within their shares.
+/// Returns the burst size of a class, in packets: the packets of a tenth of a second, plus the reserve for packets
+/// within the shares of their interface and source. `rate` is in packets per second.
 fn burst(rate: u32) -> u32 {
     saved(rate) + reserve(rate)
 }
@@ -407,16 +408,16 @@ pub fn punt_burst(rate: u32) -> (u32, u32) {
     (burst(rate), reserve(rate))
 }
 
-/// Counts one packet against a share of a class. The rate of the share is the rate of the class (`rate`, in packets per
-/// second) divided by `part`. `until` is the time until which the share is used up. Returns false if the share is used
-/// up now.
+/// Counts one packet against a share of a class. Returns false if the share is already used up. The rate of the share
+/// is the rate of the class (`rate`, in packets per second) divided by `part`. `until` is the time until which the
+/// share is used up.
 fn takes_share(until: &AtomicU64, rate: u64, part: u64, now_ns: u64) -> bool {
     let next = |until| next_share(until, rate, part, now_ns);
     until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
 }
 
-/// Returns the time, in nanoseconds, until which a share is used up after one more packet. Returns `None` if
-/// the share is used up now. A share allows a burst of a tenth of a second's packets, and at least four
+/// Returns the time, in nanoseconds, until which a share is used up if one more packet uses it. Returns `None` if the
+/// share is already used up at `now_ns`. A share allows a burst of a tenth of a second's packets, and at least four
 /// packets.
 fn next_share(until: u64, rate: u64, part: u64, now_ns: u64) -> Option<u64> {
     let step = (NS_PER_S * part).checked_div(rate)?;
@@ -549,7 +550,7 @@ mod tests {
         }
         assert!(refused > 18_000, "{refused}");
         assert_eq!(router.policer.counted(PuntClass::Session), (100, 0));
-        // A peer that is no longer known is one of many.
+        // Packets of a peer that is no longer known are counted in the class of their protocol.
         router.policer.set_peers([]);
         let late = (0..20).filter(|at| {
             router.admits(PuntClass::Bgp, &bgp(1, 7, (179, 5000)), 10_000_000_000 + at);
@@ -674,7 +675,7 @@ mod tests {
         }
         assert!(refused > 18_000, "{refused}");
         assert_eq!(router.policer.counted(PuntClass::Neighbour), (60, 0));
-        // A packet that waits for its neighbour makes the neighbour's answer acceptable for a while.
+        // While a packet waits for the resolution of a neighbour, a reply of this neighbour is expected.
         let now = 10_000_000_000;
         let waiting = origin(2, "ip_src=10.0.2.2,ip_dst=10.0.0.99,udp");
         assert_eq!(router.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), now), PuntClass::Arp);
@@ -708,8 +709,8 @@ mod tests {
         assert!(refused > 15_000, "{refused}");
     }
 
-    /// Stations on one interface that claim an address which the kernel is resolving leave replies on another interface
-    /// admitted, also if the kernel is resolving the address of the reply.
+    /// Replies on one interface are admitted although stations on another interface send many packets that claim an
+    /// address which the kernel is resolving. This holds even if the kernel is resolving the address of the replies.
     #[test]
     fn a_flood_of_claims_on_one_interface_leaves_replies_on_another() {
         let mut router = PolicedRouter::new(1000);
@@ -738,7 +739,7 @@ mod tests {
         assert!(refused > 30_000, "{refused}");
     }
 
-    /// Replies are expected only from the addresses that the kernel is resolving, however many there are.
+    /// However many addresses the kernel is resolving, replies are expected only from these addresses.
     #[test]
     fn addresses_under_resolution_stand_for_no_others() {
         let router = PolicedRouter::new(1_000_000);

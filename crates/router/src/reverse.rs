@@ -23,7 +23,7 @@ const DISCOVERY: std::ops::RangeInclusive<u16> = 133..=137;
 /// Hop limit of a neighbour discovery message, which proves that no router has forwarded it.
 const DISCOVERY_HOPS: u8 = 255;
 
-/// The result of looking up the route to the source address of a packet.
+/// The result of the look-up of the route to a packet's source address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Back {
     /// There is no route to the source address, or the route is local or refuses packets.
@@ -72,8 +72,9 @@ impl Router {
         }
     }
 
-    /// Looks up the route to the source address of a packet. Returns the output port of the route. Otherwise, the
-    /// result states that there is no route, or that the route leads to a device that is not a port of the router.
+    /// Looks up the route to the source address of a packet. Returns the port through which this route leads. If there
+    /// is no such port, the result states whether there is no route, or whether the route leads to a device that is not
+    /// a port of the router.
     #[must_use]
     pub fn reverse_route(&self, interface: u16, reader: &Reader, key: &FlowKey) -> ReverseRoute {
         match self.back(interface, reader, key) {
@@ -151,7 +152,7 @@ fn is_checked(decision: Decision, key: impl FnOnce() -> FlowKey) -> bool {
             | Punt::TooLong
             | Punt::Options
             | Punt::Elsewhere => true,
-            // The kernel also forwards packets that are punted as `Own`, by routes that only it follows.
+            // Packets are also punted as `Own` if the kernel forwards them along a route that only the kernel supports.
             Punt::Own | Punt::Scope => !is_from_link(&key()),
             Punt::Group => is_unicast_from_elsewhere(&key()),
             Punt::NotIp | Punt::NotRouted => false,

@@ -44,7 +44,7 @@ fn leads(adjacencies: &Adjacencies, verdict: Verdict) -> Option<NextHop> {
     Some(NextHop { interface, gateway, weight: 1 })
 }
 
-/// Returns whether a path permits a verdict.
+/// Returns whether a look-up result is possible for a route with this path. `None` means that there is no route.
 fn agrees(path: Option<&Path>, verdict: Verdict, adjacencies: &Adjacencies) -> bool {
     match (path, verdict) {
         (None | Some(Path::Shared(_)), Verdict::NoRoute)
@@ -143,12 +143,12 @@ proptest! {
     }
 }
 
-/// Returns the hash of a flow by number.
+/// Returns the hash of the flow with the number `nth`.
 fn hash(nth: usize) -> u32 {
     u32::try_from(nth).unwrap().wrapping_mul(0x9e37_79b9)
 }
 
-/// Returns the next hop of each of many flows to one address.
+/// Returns the next hops that many flows to one address use, by flow number.
 fn flows(fib: &Fib, adjacencies: &Adjacencies, domain: &Arc<Domain>) -> Vec<Option<NextHop>> {
     let mut verdicts = vec![Verdict::NoRoute; 10_000];
     let (view, reader) = (fib.view(), domain.register().unwrap());

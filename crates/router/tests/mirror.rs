@@ -283,7 +283,7 @@ fn what_programs_sent_counts_and_not_for_whoever_comes_later() {
     assert_eq!(sent(&rig), [(8, 480)]);
     rig.adjacencies.resolve(1, address(1), None);
     rig.reader.quiescent();
-    // Until the number is reused.
+    // The counts stay zero until the number is reused.
     for last in 2..200 {
         rig.adjacencies.resolve(1, address(last), Some(MacAddr([2; 6])));
         assert_eq!(sent(&rig), [(0, 0)], "{last}");

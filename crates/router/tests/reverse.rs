@@ -116,11 +116,11 @@ proptest! {
         let onward = NextHop { interface: 11, gateway: Some(Ipv4Addr::new(10, 9, 9, 200).into()), weight: 1 };
         set(&mut fibs[1], &mut adjacencies, destination(six, 0), 0, &Path::NextHops(vec![onward]));
         adjacencies.resolve(11, Ipv4Addr::new(10, 9, 9, 200).into(), Some(MacAddr([2; 6])));
-        // A rule for packets from the lower half of the destinations, like replies.
+        // A rule for packets from the lower half of the destinations. Such packets are replies to the checked packets.
         let network = if six { 121 } else { 25 };
         let selector = Selector::ALL.from(destination(six, 0), network);
         let lookups = vec![
-            // A rule that names an interface does not match packets back.
+            // A rule that names an ingress interface does not match packets in the reverse direction.
             Lookup::say(Selector::ALL.interface(arrival).from(source(six, 0), 0).to(source(six, 0), network), Verdict::NoRoute),
             Lookup::table_for(selector, fibs[0].view()),
             Lookup::table_for(Selector::ALL, fibs[1].view()),
@@ -171,7 +171,7 @@ proptest! {
                 prop_assert_eq!(after, wanted, "{:?} from {} to {}: back by {:?}", asks, from, to, back);
             }
         }
-        // The reported route back agrees.
+        // `reverse_route` reports the same routes.
         for ((from, to), key) in packets.iter().zip(&keys) {
             let tables = if *to < 128 { vec![&special, &main] } else { vec![&main] };
             let back = ways_back(&tables, *from);
@@ -186,7 +186,8 @@ proptest! {
 }
 
 /// Packets to multicast groups and packets from link-local sources are left to the kernel. Packets to this host are
-/// checked. Packets of routes that only the kernel implements are checked as well, although their verdict is the same.
+/// checked. Packets that are punted because only the kernel implements their route are also checked, although they have
+/// the same verdict as packets to this host.
 #[test]
 fn packets_to_this_host_are_checked_and_packets_from_the_link_are_not() {
     let domain = Domain::new();
@@ -280,7 +281,8 @@ fn packets_to_this_host_are_checked_and_packets_from_the_link_are_not() {
         router.decide(0, &reader, &[key], &[layers], &mut Scratch::default(), &mut out);
         assert_eq!(out, [wanted], "{text}");
     }
-    // Only the first bytes of these headers are in the first segment, behind which the kernel would read on.
+    // Only the first bytes of these headers are in the first segment. The kernel would read the rest from the next
+    // segments.
     for (text, head, reason) in [
         ("ip_src=192.0.2.1,ip_dst=10.0.1.1,udp", 33, DropReason::Ipv4Truncated),
         ("ip_src=2001:db8:9::9,ip_dst=2001:db8::1,udp", 53, DropReason::Ipv6Truncated),

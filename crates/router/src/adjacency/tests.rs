@@ -50,7 +50,7 @@ proptest! {
     fn readers_find_whom_the_writer_knows(steps in proptest::collection::vec(step(), 1..200)) {
         let domain = Domain::new();
         let mut reader = domain.register().unwrap();
-        // Few enough that numbers run out and are reused.
+        // The table is small, so that the numbers are used up and reused.
         let mut all = Adjacencies::new(&domain, 9, 2);
         let view = all.view();
         let mut taken: Vec<(u32, Key)> = Vec::new();
@@ -170,8 +170,8 @@ fn addresses_that_collide_under_one_secret_do_not_under_another() {
     assert!(chosen.iter().chain([&(net | 1)]).all(|bits| safe.view().find(1, *bits) != 0));
 }
 
-/// Half of the bucket entries are always free. Therefore every neighbour has an entry even if the table is full and the
-/// addresses are consecutive, for any secret of the hash.
+/// Half of the bucket entries are always free. Therefore every neighbour has an entry for any secret of the hash, even
+/// if the table is full and the addresses are consecutive.
 #[test]
 fn a_full_table_finds_everybody() {
     for round in 0..20 {
