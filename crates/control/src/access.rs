@@ -1,9 +1,9 @@
-//! Checks to which files a change of the configuration refers. An API client needs the scope `root` to refer to files,
-//! and the files must be in configured directories (`daemon.files`).
+//! Checks the files to which a configuration change refers. An API client needs the scope `root` to refer to files, and
+//! the files must be in configured directories (`daemon.files`).
 //!
 //! Only files that the change adds are checked, not files to which the running configuration already refers. Changes
 //! that the daemon makes itself (at its start, on SIGHUP, and for an OVSDB server) may refer to files in any directory.
-//! A complete configuration file that root applies over the Unix socket may also name files in any directory.
+//! A complete configuration file that root applies over the Unix socket may also refer to files in any directory.
 
 use std::path::PathBuf;
 
@@ -29,19 +29,20 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Returns the access of a client that changes single configuration objects. The objects may refer only to files in
-    /// the directories of `daemon.files`.
+    /// Returns the access rights of a client that changes single configuration objects. The objects may refer only to
+    /// files in the directories of `daemon.files`.
     pub(crate) fn of(caller: &Caller) -> Access {
         Access { scope: caller.scope.unwrap_or(Scope::Read), anywhere: false }
     }
 
-    /// Returns the access of a client that applies a complete configuration file. If the client is a local root user,
-    /// the configuration may refer to files in any directory.
+    /// Returns the access rights of a client that applies a complete configuration file. If the client is a local root
+    /// user, the configuration may refer to files in any directory.
     pub(crate) fn of_file(caller: &Caller) -> Access {
         Access { anywhere: caller.is_local_root(), ..Access::of(caller) }
     }
 
-    /// Checks which files a change adds to the configuration, and whether it changes `[daemon]` and `[ovsdb]`.
+    /// Checks the files that a change adds to the configuration, and changes of `[daemon]` and `[ovsdb]`, which need
+    /// the scope `root`.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
-//! Admission gate of the API, which decides whether new connections are accepted. While a successor process
-//! takes over the state of the daemon (hand-over), the gate is closed and new clients wait. The successor
-//! accepts the waiting clients, because both processes share the listening sockets.
+//! Admission gate of the API, which decides whether new connections are accepted. While a successor process takes over
+//! the state of the daemon (hand-over), the gate is closed and new clients wait. The successor accepts the waiting
+//! clients, because both processes share the listening sockets.
 //!
-//! The hand-over waits until clients that are already admitted have their responses. After the hand-over, this
-//! process has no state from which it could respond.
+//! The hand-over waits until clients that are already admitted have received their responses, because this process
+//! cannot respond after the hand-over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use tokio::time::{sleep, timeout};
 /// Maximum time for which a hand-over to a successor process waits for the responses to admitted API clients. The time
 /// is limited because a client may connect and never send a request.
 const LINGER: Duration = Duration::from_secs(1);
-/// Time that a hand-over waits after closing the admission gate. In this time, accept calls in
-/// progress return, and their clients are counted as admitted.
+/// Time that a hand-over waits after closing the admission gate, so that accept calls in progress return and their
+/// clients are counted as admitted.
 const SETTLE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     shut: bool,
-    /// Number of admitted clients that have no response yet.
+    /// Number of admitted clients whose requests were not answered yet.
     inside: usize,
 }
 
@@ -45,10 +45,10 @@ impl AdmissionGate {
         let _ = seen.wait_for(|state| state.shut != open).await;
     }
 
-    /// Closes the gate and waits until all admitted clients, except the client that requested the
-    /// hand-over, have their responses. The gate opens when the returned value is dropped. Returns
-    /// `None` if another hand-over has already closed the gate, because the end of one hand-over
-    /// would open the gate during the other one.
+    /// Closes the gate and waits until all admitted clients, except the client that requested the hand-over, have
+    /// received their responses. The gate opens when the returned value is dropped. Returns `None` if the gate is
+    /// already closed by another hand-over. Two hand-overs at a time are not possible, because the gate would open at
+    /// the end of the first one.
     pub async fn shut(&self) -> Option<ClosedGate> {
         if !self.state.send_if_modified(|state| !std::mem::replace(&mut state.shut, true)) {
             return None;
@@ -61,7 +61,8 @@ impl AdmissionGate {
     }
 }
 
-/// Admission of an API client that has no response yet. The client is no longer counted when this value is dropped.
+/// Registration of an admitted API client whose request was not answered yet. When this value is dropped, the client no
+/// longer counts as admitted.
 #[derive(Debug)]
 pub(crate) struct ConnectionGuard(AdmissionGate);
 
@@ -76,7 +77,8 @@ impl Drop for ConnectionGuard {
 pub(crate) struct ClosedGate(AdmissionGate);
 
 impl ClosedGate {
-    /// Keeps the admission gate closed until the process ends, because the successor has taken over all state.
+    /// Keeps the admission gate closed until this process ends. This is called when the successor has taken over all
+    /// state.
     pub fn for_good(self) {
         std::mem::forget(self);
     }

@@ -109,8 +109,8 @@ impl Listeners {
         Ok(Listeners { unix, tcp, group_scope: daemon.group_scope })
     }
 
-    /// Uses the listening API sockets of the predecessor process. If the configuration has no `tcp`, a TCP socket of
-    /// the predecessor is closed. If the configuration has `tcp` and the predecessor passed on no TCP socket, a TCP
+    /// Takes over the listening API sockets of the predecessor process. If the configuration has no `tcp`, a TCP socket
+    /// of the predecessor is closed. If the configuration has `tcp` and the predecessor passed on no TCP socket, a TCP
     /// socket is created.
     ///
     /// # Errors
@@ -165,8 +165,8 @@ fn has_listener(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Creates the API's Unix socket in a directory that is accessible to the daemon's user only. Sets mode and group, and
-/// then moves the socket to its path. No client can connect before mode and group are set.
+/// Creates the API's Unix socket in a temporary directory that only the daemon's user can access. Sets the mode and the
+/// group of the socket, and then moves it to its path. No client can connect before mode and group are set.
 fn bind_beside(path: &Path, group: &str) -> io::Result<UnixListener> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
@@ -184,7 +184,7 @@ fn bind_beside(path: &Path, group: &str) -> io::Result<UnixListener> {
         if let Some(id) = group_id(group)
             && let Err(error) = std::os::unix::fs::chown(&socket, None, Some(id))
         {
-            // The socket then keeps the daemon's own group, which grants no wider access.
+            // If the group cannot be set, the socket keeps the daemon's own group, which grants no wider access.
             tracing::warn!(
                 "daemon.group: the socket cannot be given to {group}: {error}; start the daemon as root"
             );

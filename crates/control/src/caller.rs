@@ -1,4 +1,4 @@
-//! The client that made a request, with its access scope and the name by which the log refers to it.
+//! The client that made a request: its access scope, and its name for log messages.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -13,18 +13,18 @@ use model::Scope;
 pub(crate) struct Caller {
     /// Access scope of the client. `None` means that the client has no access.
     pub scope: Option<Scope>,
-    /// How the daemon has identified the client.
+    /// Method by which the daemon has identified the client.
     pub from: Origin,
 }
 
-/// How the daemon has identified an API client.
+/// Method by which the daemon has identified an API client, with the identity of the client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Origin {
-    /// A local process, identified over the Unix socket.
+    /// The client is a local process, which the Unix socket identifies.
     Process { uid: u32, pid: Option<i32> },
-    /// A client that presented a token, over TCP.
+    /// The client has connected over TCP and presented a token.
     Token { name: String, address: SocketAddr },
-    /// A client that the daemon could not identify.
+    /// The daemon could not identify the client.
     Unknown,
 }
 

@@ -41,7 +41,7 @@ pub enum ChangeError {
         /// Description of the part of the change that needs the scope.
         what: String,
     },
-    /// The change names a file outside of the directories with the files to which API clients may refer.
+    /// The change refers to a file outside of the directories that contain the files for API clients (`daemon.files`).
     #[error("{object}: {} lies in none of the directories for files; {}", path.display(), outside_fix(directories))]
     Outside {
         /// Path of the configuration field that names the file.
@@ -51,14 +51,15 @@ pub enum ChangeError {
         /// Directories with the files to which API clients may refer (`daemon.files`).
         directories: Vec<PathBuf>,
     },
-    /// The configuration file would remove most running objects of the previous configuration file.
+    /// The new configuration file would remove most of the running objects that the previous configuration file
+    /// created.
     #[error(
         "config: it removes {removed} of the {of} filters, ports, bridges and routers of the file before; {FORCE}"
     )]
     RemovesMost {
         /// Number of objects that would be removed.
         removed: usize,
-        /// Number of running objects from the previous file.
+        /// Number of running objects that the previous configuration file created.
         of: usize,
     },
     /// The data plane could not apply the change.
@@ -126,7 +127,7 @@ impl ApiError {
     }
 
     fn with_problems(status: StatusCode, problems: Vec<ProblemReport>) -> Self {
-        // The body names the first error. Warnings may precede it in the list.
+        // The body names the first error. Warnings may precede the error in the list.
         let first = problems.iter().find(|problem| problem.severity == Severity::Error).or(problems.first());
         let first = first.cloned();
         let (object, cause, fix) =

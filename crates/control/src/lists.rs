@@ -1,7 +1,7 @@
 //! Registry of the lists of state.
 //!
-//! The route of a list, its description in OpenAPI, and its command `trivium show` with the option `--json` are
-//! made from the list's entry in [`LISTS`]. A new list consists of:
+//! The API route of a list, the route's description in OpenAPI, and the command `trivium show NAME` with its option
+//! `--json` are made from the list's entry in [`LISTS`]. A new list consists of:
 //!
 //! - a value in the crate `model`, which implements [`Listed`] (the columns of its table);
 //! - a method of [`Lists`], which the data plane implements;
@@ -141,8 +141,7 @@ fn nothing_flows<T>(query: &FlowQuery) -> Result<Vec<T>, PlaneError> {
     query.bridge.as_ref().map_or(Ok(Vec::new()), |bridge| Err(PlaneError::no_rules(bridge)))
 }
 
-/// Parameters of a request for a list of state. The arguments of the list determine which fields
-/// are set.
+/// Parameters of a request for a list of state. Only the parameters that the list's [`Arguments`] include are set.
 #[derive(Clone, Default)]
 pub(crate) struct Query {
     /// Function that returns the configuration with the owner of each object. The function is
@@ -163,49 +162,48 @@ impl Query {
     }
 }
 
-/// Arguments of the command and of the route of a list.
+/// Arguments of a list: those of its command (`trivium show`) and of its API route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arguments {
     /// The list has no arguments.
     None,
-    /// The command can name one object, and then shows only this object. The fields are the kind of
-    /// the objects, such as `port`, and the placeholder of an object's name in the help text, such
-    /// as `PORT`. The route has no arguments.
+    /// The command may be given the name of one object, and then shows only this object. The first value is the kind of
+    /// the objects, such as `port`. The second value is the placeholder for the name in the help text, such as `PORT`.
+    /// The API route has no arguments.
     Name(&'static str, &'static str),
     /// The arguments are a bridge and a maximum number of entries.
     Bridge,
     /// The arguments are a router and a maximum number of entries.
     Router,
-    /// The command has special arguments, which `cmd/show/` of the command line defines. The route
-    /// has no arguments, or is defined separately from the lists.
+    /// The command has special arguments, which the command line program defines (`cmd/show/`). The API route has no
+    /// arguments, or is not made from the registry.
     Own,
 }
 
 /// A list of state.
 #[derive(Clone, Copy, Debug)]
 pub struct List {
-    /// Name of the command below `trivium show`, and last part of the path in the API.
+    /// Name of the list: the subcommand of `trivium show`, and the last part of the path of the API route.
     pub name: &'static str,
     /// Former name of the command, which is still accepted.
     pub alias: Option<&'static str>,
     /// Help text of the command.
     pub about: &'static str,
-    /// Arguments of the command and of the route.
+    /// Arguments of the command and of the API route.
     pub arguments: Arguments,
     /// Name of the operation in the description of the API.
     pub(crate) operation: &'static str,
-    /// Resource of the API that returns the list. `None` means that the list's route is defined
-    /// separately from the lists.
+    /// Resource of the API that returns the list. `None` means that the list's API route is not made from the registry.
     pub(crate) resource: Option<&'static dyn Resource>,
 }
 
 impl List {
-    /// Returns a list whose command has special arguments and which has no resource.
+    /// Returns an entry of the registry for a list whose command has special arguments and which has no resource.
     const fn own(name: &'static str, about: &'static str) -> List {
         List { name, alias: None, about, arguments: Arguments::Own, operation: name, resource: None }
     }
 
-    /// Returns a list that is read as a resource.
+    /// Returns an entry of the registry for a list that API clients read as the resource `resource`.
     const fn new(
         name: &'static str,
         about: &'static str,
@@ -242,7 +240,7 @@ pub struct Formatted {
 
 /// Resource of the API that is a list, independent of the type of the list's entries.
 pub(crate) trait Resource: Sync + std::fmt::Debug {
-    /// Returns the summary of the list's route in the description of the API.
+    /// Returns the summary of the list's API route, for the API description.
     fn summary(&self) -> &'static str;
 
     /// Returns the name of the schema of an entry, and adds the schema and all schemas that it refers to.
@@ -256,13 +254,14 @@ pub(crate) trait Resource: Sync + std::fmt::Debug {
         to: &mut dyn Write,
     ) -> Result<serde_json::Result<()>, PlaneError>;
 
-    /// Formats the JSON of the list.
+    /// Formats a list that the API has returned as JSON. If `name` is given, only the object with this name is
+    /// formatted.
     fn format(&self, answer: &[u8], name: Option<&str>) -> serde_json::Result<Formatted>;
 }
 
 /// Resource whose entries have the type `T`.
 struct Entries<T> {
-    /// Summary of the list's route in the description of the API.
+    /// Summary of the list's API route, for the API description.
     summary: &'static str,
     /// Function that reads the entries from the data plane.
     read: fn(&dyn Lists, &Query) -> Result<Vec<T>, PlaneError>,

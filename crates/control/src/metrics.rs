@@ -111,8 +111,8 @@ const COOKIE_COUNTERS: [(&str, &str, CookieField); 5] = [
     ),
 ];
 
-/// Writes the value of one SYN cookie counter as a sample for each filter rule that uses SYN
-/// cookies.
+/// Writes a metric of SYN cookies: one sample for each filter rule that uses SYN cookies. `field` returns the value of
+/// the counter.
 fn cookies(text: &mut Exposition, filters: &[FilterState], field: CookieField) {
     for filter in filters {
         for rule in &filter.rules {

@@ -33,8 +33,8 @@ const SMALL: u64 = 256 << 10;
 const ENTRY: u64 = 1 << 10;
 /// Maximum total size in octets of the texts in a list of texts, such as flow entries.
 const TEXTS: usize = 32 << 20;
-/// Number of octets that are allowed for the texts of each entry that a list may contain. The total
-/// allowance of a list is at least [`SOME_TEXTS`] and at most [`TEXTS`].
+/// Number of octets of text that are allowed for each entry that a list may contain. The allowance of the whole list is
+/// at least [`SOME_TEXTS`] and at most [`TEXTS`].
 const TEXTS_OF_ENTRY: usize = 8 << 10;
 /// Minimum number of octets that are allowed for the texts of a list, even if the list may contain
 /// only a few entries.
@@ -55,7 +55,7 @@ pub(crate) struct Octets {
 struct Held {
     /// Octets of unsent responses for each client. Clients without unsent responses have no entry.
     of: HashMap<Holder, u64>,
-    /// Octets of the unsent responses of all clients without the scope `root`.
+    /// Octets of the unsent responses of all clients without the scope `root` together.
     others: u64,
 }
 
@@ -95,7 +95,7 @@ impl Octets {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the reservation for a new response to a client, with no octets reserved yet.
+    /// Returns a memory reservation for a new response to a client. No octets are reserved yet.
     fn reply_memory(&self, holder: Holder) -> ReplyMemory {
         ReplyMemory { octets: self.clone(), holder, count: Mutex::new(0) }
     }
@@ -109,9 +109,9 @@ impl ReplyMemory {
         self.reserve(entries.saturating_mul(ENTRY).min(SHARE / 2)).await
     }
 
-    /// Waits until the memory for a response with a list of `entries` entries and the texts in the entries is reserved.
-    /// The size of the texts is limited by [`texts_of`]. While the response is made, the texts exist twice: in the list
-    /// of the data plane and in the response.
+    /// Waits until the memory for a response with a list of `entries` entries and their texts is reserved. The total
+    /// size of the texts is limited by [`texts_of`]. Memory for the texts is reserved twice, because they are in the
+    /// list of the data plane and in the response at the same time.
     pub async fn reserve_texts(&self, entries: usize) -> ApiResult<()> {
         let texts = u64::try_from(2 * texts_of(entries)).unwrap_or(u64::MAX);
         let entries = u64::try_from(entries).unwrap_or(u64::MAX);
@@ -174,8 +174,8 @@ fn full() -> ApiError {
     )
 }
 
-/// The octets of a complete response. They count as unsent until the last octet has been sent and this value is
-/// dropped.
+/// The octets of a complete response. They count as unsent until this value is dropped, after the last octet has been
+/// sent.
 struct Unsent {
     bytes: Bytes,
     _answer: Arc<ReplyMemory>,

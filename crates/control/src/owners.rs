@@ -1,5 +1,5 @@
-//! Sets the owners of objects (such as the configuration file or the API) in the states that the data plane reports.
-//! The owners come from the store.
+//! Adds the owners of objects to the states that the data plane reports. The owner of an object (the configuration
+//! file, the API, OVSDB or the kernel) is read from the store.
 
 use model::{BridgeState, FilterState, Merged, ObjectKey, Owner, PortState, RouterState, SteeringState};
 

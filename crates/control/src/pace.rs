@@ -26,7 +26,7 @@ pub(crate) const LEAST_RATE: u32 = 64 << 10;
 /// An API connection whose client must read at [`LEAST_RATE`] or faster.
 pub(crate) struct Paced<S> {
     stream: S,
-    /// Remaining time budget of the connection for blocked writes.
+    /// Remaining time budget of the connection: the time for which its writes may still be blocked.
     left: Duration,
     /// Time at which the current write began to block. `None` means that no write is blocked.
     since: Option<Instant>,

@@ -24,7 +24,7 @@ const IF_TIME_RESOLUTION: u16 = 9;
 const PACKET_FLAGS: u16 = 2;
 const DROP_COUNT: u16 = 4;
 
-/// State of one pcapng section, with the names of the interfaces that were already described in it.
+/// State of one pcapng section. It contains the names of the interfaces whose description blocks have been written.
 pub(crate) struct Section {
     interfaces: Vec<String>,
     snap_length: u32,
@@ -42,8 +42,8 @@ impl Section {
         (Section { interfaces: Vec::new(), snap_length }, block(SECTION_HEADER, &section))
     }
 
-    /// Returns the packet block of one frame. If the frame is the first one of its port, the interface
-    /// description block precedes it.
+    /// Returns the packet block of one frame. For the first frame of a port, the port's interface description block
+    /// precedes the packet block.
     pub(crate) fn packet(&mut self, frame: &CapturedFrame) -> Vec<u8> {
         let (interface, mut blocks) = self.interface(&frame.port);
         let kept = frame.bytes.len().min(usize::try_from(self.snap_length).unwrap_or(usize::MAX));

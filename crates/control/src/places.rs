@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Minimum time for which a connection that has made no request keeps its slot when another client needs one.
+/// Minimum age at which a connection that has made no request can be evicted to free its slot for another client.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Client to which a connection is attributed for the limits on connections.
@@ -78,7 +78,7 @@ pub(crate) struct Places {
 enum Entrance {
     /// The connection has one of the slots of the listening socket.
     Place(Place),
-    /// The client already uses its maximum number of slots, and the connection must be closed.
+    /// The client already uses its maximum number of slots. The connection must be closed.
     Refused,
     /// No slot is free now. The connection can try again later.
     Later,
@@ -117,9 +117,9 @@ impl Places {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Assigns a slot to a new connection, or lets the connection wait for a slot. Returns `None` if the
-    /// connection must be closed. At most `share` connections of one client, and `limit` connections of all
-    /// clients, can wait.
+    /// Assigns a slot to a new connection. If no slot is free, the connection waits for one, unless too many
+    /// connections wait already: at most `share` connections of one client, and `limit` connections of all clients.
+    /// Returns `None` if the connection must be closed.
     pub fn arrive(&self, client: Client) -> Option<Arrival> {
         let mut inside = self.inside();
         match self.enter(&mut inside, client) {
@@ -197,9 +197,9 @@ impl Drop for Waiting {
 }
 
 impl Inside {
-    /// Evicts the oldest connection that has existed for `GRACE` without a request. Only connections of `client` are
-    /// considered or, if `client` is `None`, those of the client that has the most such connections. Returns whether a
-    /// connection was evicted.
+    /// Evicts a connection that has made no request and is older than `GRACE`. If `client` is given, selects the oldest
+    /// such connection of this client. Otherwise, selects the oldest one of the client that has the most such
+    /// connections. Returns whether a connection was evicted.
     fn evict(&mut self, client: Option<Client>) -> bool {
         let idle = |entry: &&Entry| !entry.asked.load(Ordering::Relaxed) && entry.since.elapsed() >= GRACE;
         let of = client.or_else(|| {
@@ -219,8 +219,8 @@ impl Inside {
         true
     }
 
-    /// Returns whether the client has a connection that has made no request yet and can therefore be evicted
-    /// soon.
+    /// Returns whether the client has at least one connection that has made no request yet. Such a connection can be
+    /// evicted soon.
     fn only_waits(&self, client: Client) -> bool {
         self.entries.iter().any(|entry| entry.client == client && !entry.asked.load(Ordering::Relaxed))
     }

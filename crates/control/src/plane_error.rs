@@ -21,7 +21,7 @@ pub enum FailureKind {
     NotFound,
     /// The request is invalid (422).
     Invalid,
-    /// Another operation that excludes this one is in progress (409).
+    /// Another operation is in progress, and this operation cannot run at the same time (409).
     Busy,
     /// The operation failed on this machine (500).
     Failed,

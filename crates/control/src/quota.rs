@@ -101,11 +101,12 @@ struct Inside {
     root: Arc<Semaphore>,
     /// Maximum number of permits that one client without the scope `root` may hold.
     share: usize,
-    /// For each client that currently holds or waits for permits, the semaphore with the client's own permits.
+    /// Semaphore with the permits of each client that currently holds permits or waits for permits.
     shares: Mutex<HashMap<Holder, Weak<Semaphore>>>,
 }
 
-/// Permit of a client to use one unit of a resource. The permit is released when this value is dropped.
+/// Permit of a client to use one unit of a resource, such as one thread. The permit is released when this value is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     _own: Option<OwnedSemaphorePermit>,
@@ -120,8 +121,8 @@ impl Quota {
         Quota { inside: Arc::new(Inside { others, root, share, shares: Mutex::default() }) }
     }
 
-    /// Waits for a permit for the client. Requests get permits in the order in which they wait. A client that already
-    /// holds its maximum number of permits waits without delaying other clients.
+    /// Waits for a permit for the client. Waiting requests get permits in the order of their arrival. If a client
+    /// already holds its maximum number of permits, its requests do not delay other clients while they wait.
     pub async fn enter(&self, holder: &Holder) -> Permit {
         let (own, all) = self.of(holder);
         // The semaphores are never closed.

@@ -58,8 +58,8 @@ const ADDRESS_CONNECTIONS: usize = 16;
 const HEAD_LIMIT: usize = 16 << 10;
 /// Maximum time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(3);
-/// Maximum time between the previous request (or the start of the connection) and the complete head of the next HTTP
-/// request.
+/// Maximum time in which a client must send the complete head of an HTTP request. The time starts with the connection,
+/// or with the end of the previous request.
 const HEAD: Duration = Duration::from_secs(5);
 /// Content types of streaming responses: events, traces and captures.
 const LIVE: [&str; 3] = ["text/event-stream", "application/x-ndjson", "application/x-pcapng"];
@@ -104,7 +104,7 @@ pub async fn serve(
     }
     shutdown.await;
     drop(stop);
-    // Live views never end by themselves.
+    // Streaming responses never end by themselves.
     let ended = tokio::time::timeout(FAREWELL, async { while sockets.join_next().await.is_some() {} }).await;
     if ended.is_err() {
         tracing::info!("api: some clients were cut off");
@@ -126,7 +126,7 @@ async fn serve_unix(
             pause_after_error().await;
             continue;
         };
-        // The visit is counted from here, so that a hand-over waits for the answer.
+        // From here on, the client counts as admitted, so that a hand-over waits for its response.
         let visit = door.enter();
         let Ok(credentials) = stream.peer_cred() else { continue };
         let (uid, pid) = (credentials.uid(), credentials.pid());
@@ -235,7 +235,7 @@ async fn pause_after_error() {
 
 /// An accepted API client, for the task that serves its connection.
 struct Visitor {
-    /// Counts the client as admitted at the admission gate until its first request is answered.
+    /// Registration at the admission gate. The client counts as admitted until its first request is answered.
     visit: ConnectionGuard,
     door: AdmissionGate,
     /// Flag that the first permitted request sets. A connection without such a request can be evicted to free its slot.

@@ -116,8 +116,8 @@ pub(crate) struct Storage {
     path: PathBuf,
 }
 
-/// New content of the file of persistent objects, in a temporary file on disk. The temporary file is removed when this
-/// value is dropped without [`Prepared::commit`].
+/// New content of the file of persistent objects, which has been written to a temporary file on disk. If this value is
+/// dropped without a call of [`Prepared::commit`], the temporary file is removed.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     temporary: PathBuf,

@@ -53,7 +53,7 @@ pub struct ApplyOptions {
     pub confirm: Option<Duration>,
     /// Whether the new configuration file may remove most objects of the previous configuration file.
     pub force: bool,
-    /// Permission of the client to name files in the change.
+    /// Access rights of the client that makes the change. They determine to which files the change may refer.
     pub access: Access,
 }
 
@@ -126,7 +126,8 @@ pub(crate) struct State {
 enum Stored {
     /// The change also updates the file of persistent objects.
     Follows,
-    /// The change does not write the file of persistent objects, because the objects of the change were read from it.
+    /// The change does not write the file of persistent objects, because the change consists of the objects in this
+    /// file.
     AsItIs,
 }
 
@@ -267,8 +268,8 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Makes the initial configuration current in the store after a hand-over, although the data plane refused it. The
-    /// returned outcome contains a notice about the refusal.
+    /// Makes the initial configuration the current configuration of the store after a hand-over, although the data
+    /// plane has refused the configuration. The returned outcome contains a notice about the refusal.
     async fn go_on(
         &self,
         layers_of: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError>,
@@ -571,8 +572,8 @@ impl Store {
         Ok((state, problems.iter().map(Problem::report).collect()))
     }
 
-    /// Returns the differences between the configurations of two states, as commands print them. Settings of the daemon
-    /// are compared with the settings with which the process was started.
+    /// Returns the differences between the configurations of two states, as commands print them. For the daemon's own
+    /// settings, the former values are those with which the process was started.
     fn diff(&self, before: &State, after: &State) -> ConfigDiff {
         let old = Config {
             filters: before.merged.config.filters.clone(),
@@ -588,8 +589,8 @@ impl Store {
     /// Applies the configuration of `after` to the data plane, unless the data plane already runs an equal
     /// configuration.
     async fn apply_to_plane(&self, before: &State, after: &State) -> Result<Vec<DoctorFinding>, ChangeError> {
-        // Settings that wait for a restart are compared, too: an upgrade gives those of the data plane to the
-        // successor.
+        // Settings that take effect only after a restart are compared as well, because an upgrade passes the data
+        // plane's settings to the successor.
         let behind = self.behind.lock().await.is_some();
         if !behind && before.merged.config == after.merged.config {
             return Ok(Vec::new());
@@ -681,7 +682,8 @@ impl Store {
         let (changes, before, previous) = blocking(compare).await?;
         let notices = match self.apply_to_plane(&before, &previous).await {
             Ok(notices) => notices,
-            // The change stays pending, because one failure must not keep an unconfirmed change.
+            // The change stays pending, so that the rollback is tried again. Otherwise, one failed rollback would make
+            // an unconfirmed change permanent.
             Err(error) => {
                 gate.last = format!("the roll-back failed: {error}; {STUCK}");
                 *self.stuck.lock().await = Some(error.to_string());

@@ -19,7 +19,7 @@ use tokio_rustls::rustls::{self, ServerConfig};
 /// Minimum length of an API token in characters.
 const TOKEN_LENGTH: usize = 16;
 
-/// Reason why the API cannot be protected on its TCP socket. The API is then not offered there.
+/// Reason why the API cannot be protected on its TCP socket. The daemon then does not offer the API over TCP.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
     /// The file of a token cannot be read.
@@ -142,8 +142,9 @@ impl Guard {
         Ok(Guard { acceptor: TlsAcceptor::from(Arc::new(config)), tokens: tokens.into() })
     }
 
-    /// Returns the configured token that the value of an `Authorization` header contains, or `None`. The function
-    /// always compares the value with all tokens, so that the time does not reveal which token matched.
+    /// Returns the configured token that an `Authorization` header (`authorization` is its value) contains. Returns
+    /// `None` if there is no such token. The value is always compared with all tokens, so that the duration does not
+    /// reveal which token matches.
     pub(crate) fn admits(&self, authorization: Option<&[u8]>) -> Option<&Known> {
         let (scheme, token) = authorization.and_then(|value| value.split_at_checked(7))?;
         if !scheme.eq_ignore_ascii_case(b"bearer ") {

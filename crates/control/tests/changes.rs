@@ -41,7 +41,7 @@ async fn what_is_not_confirmed_is_rolled_back() {
     assert_eq!(daemon.plane.running(), second);
     assert!(daemon.store.pending().await.pending);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    // The rollback runs on a thread that paused time does not wait for.
+    // The rollback runs on a thread of the blocking pool, for which tokio's paused clock does not wait.
     while daemon.store.pending().await.pending {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -120,7 +120,8 @@ async fn what_is_confirmed_stays() {
     assert_eq!(daemon.plane.running(), first);
 }
 
-/// An upgrade passes the settings of the data plane to the successor, including settings that require a restart.
+/// An upgrade passes the configuration of the data plane to the successor. This includes changed settings that take
+/// effect only after a restart.
 #[tokio::test]
 async fn settings_that_wait_for_a_restart_reach_the_data_plane_and_can_be_taken_back() {
     let daemon = Daemon::new("settings");
@@ -160,7 +161,7 @@ async fn a_client_that_goes_away_leaves_nothing_half_done() {
     let wanted = config(&daemon, OBJECTS);
     let apply = daemon.store.apply(Owner::File, wanted.clone(), ApplyOptions::default());
     tokio::time::timeout(Duration::from_millis(50), apply).await.unwrap_err();
-    // The next change waits for the first one, which continued.
+    // The first change continued, and the next change waits for it.
     let again = daemon.store.apply(Owner::File, wanted.clone(), ApplyOptions::default()).await.unwrap();
     assert!(again.plan.lines.is_empty(), "{}", again.plan);
     assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), 1);
@@ -304,7 +305,7 @@ async fn rules_are_their_filters_owners_and_as_lasting_as_it() {
     next.add_rule(edge.clone(), drop_rule("d"), RulePlace::After(rule("b")), None, options).await.unwrap();
     assert_eq!(rules(&next, "edge"), ["b", "d", "c"]);
 
-    // A rollback removes the rule, and a failing data plane does not contain it.
+    // A rollback removes an added rule. If the data plane refuses a change, the store does not contain the added rule.
     next.add_rule(edge.clone(), drop_rule("e"), RulePlace::Last, None, confirm()).await.unwrap();
     let error =
         next.add_rule(edge.clone(), drop_rule("f"), RulePlace::Last, None, options).await.unwrap_err();
@@ -451,7 +452,8 @@ async fn a_full_disk_stops_the_change() {
     assert!(daemon.plane.running().ports.is_empty());
 }
 
-/// Objects that could not be read after a restart are refused, and the stored objects do not change.
+/// If more objects are to be stored than a start of the daemon could read again, the change is refused, and the stored
+/// objects do not change.
 #[tokio::test]
 async fn no_more_is_stored_than_is_read() {
     let daemon = Daemon::new("much");
@@ -486,7 +488,7 @@ async fn settings_wait_for_a_restart_and_are_named_until_then() {
         let outcome = daemon.store.apply(Owner::File, file.clone(), ApplyOptions::default()).await.unwrap();
         assert_eq!(outcome.plan.to_string(), "! engine.spin_us: 50 -> 64 (needs a restart)\n");
     }
-    // A successor receives the configuration of the data plane. The second time, nothing differs.
+    // A successor would receive the new configuration, because the data plane has it. The second apply changes nothing.
     assert_eq!(daemon.plane.running(), file);
     assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), 1);
 }

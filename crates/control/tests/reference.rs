@@ -42,7 +42,7 @@ fn line(value: &serde_json::Value) -> String {
     value.as_str().unwrap_or_default().lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the scope that a route requires, by its description.
+/// Returns the scope that a route requires according to its description.
 fn scope(operation: &serde_json::Value) -> String {
     let named =
         operation["security"].as_array().into_iter().flatten().find_map(|way| way["token"][0].as_str());
@@ -80,7 +80,8 @@ fn the_page_of_the_api_has_every_route() {
     assert_page("reference/api.md", COMMAND, &text);
 }
 
-/// Objects that have a sample of every metric that depends on the configuration.
+/// Configuration with at least one object of each kind, so that the metrics that depend on the configuration have
+/// samples.
 const OBJECTS: &str = r#"
 [[filter.edge.rule]]
 name = "web"

@@ -132,8 +132,8 @@ async fn one_comparison_with_the_kernel_is_made_at_a_time() {
     assert_eq!(security, &serde_json::json!(["configure"]));
 }
 
-/// The kernel verifies a program for each explanation. One explanation of all other clients and one of root run at a
-/// time, and further explanations wait.
+/// The kernel verifies a program for each explanation of a packet. Only one explanation for root and one for all other
+/// clients run at a time, and additional explanations wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_packet_is_explained_at_a_time_for_root_and_one_for_others() {
     let Some(daemon) = serving("explain") else { return };
@@ -204,8 +204,8 @@ async fn connections_of_one_user_keep_no_other_waiting() {
     drop((idle, more));
 }
 
-/// Unread answers count against the quota of their client and are aborted after some time. Requests of other clients
-/// are answered meanwhile.
+/// Unread responses count against the memory limit of their client, and are aborted after some time. Meanwhile,
+/// requests of other clients are answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_are_not_read_take_a_share_of_memory_and_end() {
     let Some(daemon) = serving("unread") else { return };

@@ -121,7 +121,7 @@ async fn each_route_asks_for_its_scope() {
     }
     let changing = |method: &str| method != "get";
     for (method, path, needed) in &routes {
-        // Among the methods other than GET, only queries are open to `read`.
+        // Of the routes with methods other than GET, only those that change nothing permit the scope `read`.
         let asks = ["/v1/explain", "/v1/config/check"].contains(&path.as_str());
         assert!(!changing(method) || asks || *needed > Scope::Read, "{method} {path} needs {needed} only");
         for scope in Scope::ALL {
@@ -130,8 +130,8 @@ async fn each_route_asks_for_its_scope() {
             let method = method.to_uppercase();
             let answer = send(stream, &method, path, "", Some(&token(scope))).await.unwrap();
             let status = answer.status();
-            // A body that requires a higher scope (an empty file changes `[daemon]`) is refused with its
-            // object, a route with `api`.
+            // If the scope is too low for the route, the error names the object `api`. If it is too low only for the
+            // body (an empty file changes `[daemon]`), the error names the object in the body.
             let error: Option<control::ErrorBody> = match status {
                 StatusCode::FORBIDDEN => {
                     let body = answer.into_body().collect().await.unwrap().to_bytes();

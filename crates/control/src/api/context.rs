@@ -21,7 +21,8 @@ pub(super) struct Shared {
     pub quotas: Quotas,
 }
 
-/// Values that the handler of an API request works with: the shared state, and the resources of the request.
+/// Values that the handler of one API request uses: the state that all handlers share, and the resources of the
+/// request.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub store: Arc<Store>,

@@ -22,7 +22,7 @@ use crate::{Access, ErrorBody, Outcome, RulePlace, SampleRequest, owners};
 
 /// Longest time in seconds for which a client can block a prefix: one year.
 const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
-/// Number of bytes of each sampled frame that the hook (XDP program) copies.
+/// Number of bytes that the hook (XDP program) copies from each sampled frame.
 const SAMPLE_LENGTH: u32 = 128;
 
 /// Returns the filter with the given name, with the counters of each rule.
@@ -102,7 +102,7 @@ impl RuleParams {
     }
 }
 
-/// Adds a rule to a filter that the API owns, by default behind the other rules.
+/// Adds a rule to a filter that the API owns, by default after the other rules.
 ///
 /// A filter that does not exist is created. The body has the fields of `[[filter.NAME.rule]]`.
 #[utoipa::path(post, path = "/v1/filters/{filter}/rules", security((), ("token" = ["configure"])), params(("filter" = String, Path), RuleParams),

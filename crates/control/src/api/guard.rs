@@ -66,8 +66,8 @@ impl Guard {
         Guard { scopes: Arc::new(scopes), refusals: Arc::default() }
     }
 
-    /// Returns the access scope that a request requires. Returns `None` if no API route exists for the request, which
-    /// is then answered by 404 or 405.
+    /// Returns the access scope that a request requires. Returns `None` if the request matches no API route. Such a
+    /// request is then answered by 404 or 405.
     fn needed(&self, method: &Method, path: Option<&MatchedPath>) -> Option<Scope> {
         let method = if method == Method::HEAD { Method::GET } else { method.clone() };
         self.scopes.get(&(method, path?.as_str().to_owned())).copied()
@@ -103,7 +103,7 @@ impl Guard {
         let path = shortened(path);
         if response.status().is_success() {
             match response.extensions().get::<Done>() {
-                // A dry run, which made no change.
+                // A dry run has made no change and is not logged.
                 Some(Done(what)) if what.is_empty() => {}
                 Some(Done(what)) => {
                     tracing::info!(target: "audit", "{caller}: {method} {path}: {}", shortened(what))

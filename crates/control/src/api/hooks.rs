@@ -89,8 +89,8 @@ async fn measured(context: &Context, time: Duration) -> ApiResult<Vec<HookState>
     Ok(hooks)
 }
 
-/// Returns the XDP program that is attached to the device of a hook. The run time of this program
-/// includes the programs that the program calls by tail calls, which are not counted separately.
+/// Returns the XDP program that is attached to the device of a hook. The run time of this program includes the run time
+/// of the programs that it calls by tail calls.
 fn first(hook: &HookState) -> Option<&HookProgram> {
     hook.user_program.as_ref().map(|user| &user.program).or(hook.program.as_ref())
 }

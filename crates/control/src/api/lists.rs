@@ -1,4 +1,4 @@
-//! API routes of the lists in the registry ([`LISTS`]), with their descriptions.
+//! API routes (HTTP) of the lists in the registry ([`LISTS`]), and the descriptions of these routes.
 
 use std::sync::Arc;
 
@@ -57,13 +57,13 @@ pub(super) fn entries(limit: Option<usize>) -> usize {
     limit.unwrap_or(SOME).min(MOST)
 }
 
-/// Adds the routes of all lists that have a resource.
+/// Adds the API routes of all lists that have a resource.
 pub(super) fn add_routes(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
     let lists = LISTS.iter().filter_map(|list| Some((list, list.resource?)));
     lists.fold(router, |router, (list, resource)| router.routes(route(list, resource)))
 }
 
-/// Returns the route of a list with its description.
+/// Returns the API route of a list, with the description of the route.
 fn route(list: &'static List, resource: &'static dyn Resource) -> UtoipaMethodRouter<Shared> {
     let (path, parameters, method) = match list.arguments {
         Arguments::None | Arguments::Name(..) | Arguments::Own => {
@@ -131,15 +131,15 @@ fn router_parameter() -> Parameter {
         .build()
 }
 
-/// Answers a request for a list without arguments.
+/// Answers a request for the whole list. The list's API route has no arguments.
 async fn whole(context: &Context, resource: &'static dyn Resource) -> ApiResult<Response> {
     let store = context.store.clone();
     let merged = Some(Arc::new(move || store.merged()) as Arc<_>);
     answer(context, resource, Query { merged, ..Query::default() }).await
 }
 
-/// Answers a request for a list of the objects of bridges. First reserves memory for the texts of
-/// the maximum number of entries.
+/// Answers a request for a list of the objects of one bridge or of all bridges. First reserves memory for the maximum
+/// number of entries, including the texts in the entries.
 async fn of_bridges(
     context: &Context,
     resource: &'static dyn Resource,

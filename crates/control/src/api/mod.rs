@@ -63,8 +63,8 @@ pub use tools::{ExplainRequest, Flushed, UpgradeRequest, Upgraded};
 )]
 struct Document;
 
-/// Returns the routes of the API as the listeners serve them, with authorization, audit log and memory
-/// limits. The handlers use `store`, and `door` is the admission gate.
+/// Returns the API routes for the listeners, with authorization, audit log and memory limits. The handlers use the
+/// state in `store`. `door` is the admission gate.
 pub(crate) fn router(store: Arc<Store>, door: AdmissionGate) -> Router {
     let shared = Shared { store, door, quotas: Quotas::default() };
     let (router, document) = described();
@@ -84,8 +84,8 @@ pub(crate) fn router(store: Arc<Store>, door: AdmissionGate) -> Router {
         .layer(from_fn_with_state(guard, guard::guard))
         .layer(from_fn_with_state(Octets::default(), octets::count))
         .with_state(shared);
-    // A layer of a router runs after the router has selected the route. The paths therefore change in an
-    // outer router.
+    // A layer of a router runs after the router has selected the route. Therefore an outer router must change the
+    // paths.
     Router::new().fallback_service(router).layer(map_request(with_present_path))
 }
 
@@ -160,7 +160,7 @@ fn document() -> utoipa::openapi::OpenApi {
         .description(Some("A token of [daemon.tcp] with the scope that the route names, or one above (read, configure, root); over TCP only, the unix socket needs none."));
     let components = document.components.get_or_insert_default();
     components.security_schemes.insert("token".to_owned(), SecurityScheme::Http(bearer.build()));
-    // A client sends no credentials (Unix socket) or a token.
+    // A client sends no credentials on the Unix socket, and a token over TCP.
     document.security =
         Some(vec![SecurityRequirement::default(), SecurityRequirement::new("token", [""; 0])]);
     document

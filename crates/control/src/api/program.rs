@@ -1,4 +1,4 @@
-//! Checks of the program file that is started in place of the daemon in an upgrade.
+//! Checks of the program file that an upgrade starts in place of the running daemon.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -47,7 +47,8 @@ pub(super) fn trusted(path: &Path) -> ApiResult<PathBuf> {
             let cause = format!("{} belongs to user {}, not to root", part.display(), metadata.uid());
             return Err(refused(cause, fix));
         }
-        // Files in a sticky directory cannot be replaced here, because their owner has already been checked.
+        // If a directory is sticky, only the owner of a file can replace the file, and the owner has already been
+        // checked.
         let sticky = metadata.is_dir() && metadata.mode() & STICKY != 0;
         if metadata.mode() & OTHERS_WRITE != 0 && !sticky {
             let mode = metadata.mode() & 0o7777;

@@ -165,8 +165,8 @@ pub(super) async fn upgrade(context: Context, caller: Caller, body: Body) -> Api
         Some(binary) => program::trusted(&binary)?,
     };
     let started = binary.clone();
-    // The hand-over runs in a task of its own, so that a client that disconnects does not open the gate while
-    // the successor takes over.
+    // The hand-over runs in a separate task. It then continues if the client disconnects, and the gate stays closed
+    // while the successor takes over.
     let task = tokio::spawn(async move { hand_over(&context, started).await });
     task.await.map_err(|_| ChangeError::Interrupted)??;
     let done = Done(format!("{} has taken over", binary.display()));
@@ -176,8 +176,8 @@ pub(super) async fn upgrade(context: Context, caller: Caller, body: Body) -> Api
 }
 
 async fn hand_over(context: &Context, binary: PathBuf) -> ApiResult<()> {
-    // The wait for a permit ends before the gates close. Clients that hold all permits would otherwise keep
-    // the gates closed for all clients.
+    // The permit is obtained before the gate is closed. Otherwise, clients that hold all permits would keep the gate
+    // closed for all clients.
     let _permit = context.quotas.work.enter(&context.holder).await;
     let Some(shut) = context.door.shut().await else {
         return Err(ApiError::new(

@@ -56,7 +56,7 @@ pub(super) struct EventParams {
     interval_ms: Option<u64>,
 }
 
-/// Data of an event in the event stream. The name of the event is the name of the variant in lower case.
+/// Data of one event in the event stream. The event is named after the variant, in lower case.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum Live {
@@ -81,8 +81,8 @@ impl Live {
 struct Links(BTreeMap<String, bool>);
 
 impl Links {
-    /// Returns the changes of ports' link states since the previous call. A port that was added since then is not
-    /// reported.
+    /// Returns the link state changes of ports since the previous call. For a port that was added since the previous
+    /// call, no change is reported.
     fn changes(&mut self, ports: Vec<PortState>, at_ns: u64) -> Vec<LinkEvent> {
         let differs = |port: &PortState| self.0.get(&port.name).is_some_and(|up| *up != port.link_up);
         let told = ports.iter().filter(|port| differs(port)).map(|port| LinkEvent {
@@ -252,8 +252,8 @@ pub(super) fn file(snap_length: u32, from: mpsc::Receiver<CapturedFrame>, permit
     ([(header::CONTENT_TYPE, "application/x-pcapng")], body).into_response()
 }
 
-/// Returns a response body that consists of the items of a queue, each converted to text by `write`. Items that wait in
-/// the queue are combined into one chunk. `permit` is held until the body ends.
+/// Returns a response body that consists of the items of a queue. `write` converts each item to text. Items that are in
+/// the queue at the same time are sent in one chunk. `permit` is held until the body ends.
 fn lines<T: Send + 'static>(
     from: mpsc::Receiver<T>,
     permit: Permit,

@@ -92,7 +92,8 @@ async fn long_bodies_and_heads_are_refused() {
     assert_eq!(daemon.ask("GET", "/healthz", "").await.0, StatusCode::OK);
 }
 
-/// Clients without requests are disconnected after ten seconds, and idle clients as well.
+/// Clients that send no request or an incomplete request are disconnected after some time. Clients that send nothing
+/// after a response are disconnected as well.
 #[tokio::test(start_paused = true)]
 async fn silent_clients_are_cut_off() {
     let daemon = Daemon::serving("silent");
@@ -131,8 +132,8 @@ fn as_user(user: u32, daemon: &Daemon, method: &str, path: &str, body: &str) -> 
     asked.join().unwrap()
 }
 
-/// A member of the socket's group can change objects, but its changes cannot refer to files, and it can neither start
-/// nor load programs.
+/// A member of the socket's group can change objects. It cannot refer to files in these changes, cannot start programs,
+/// and cannot load XDP programs.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_group_configures_and_only_root_names_files_and_programs() {
     if !rustix::process::geteuid().is_root() {
@@ -168,8 +169,8 @@ async fn the_group_configures_and_only_root_names_files_and_programs() {
         assert!(what == "[daemon]" || error.cause.contains(what), "{what}: {error:?}");
         assert!(error.fix.contains("root"), "{error:?}");
     }
-    // The daemon's own user has the scope `root`. Single objects name files in the configured directories,
-    // and a complete file names any file.
+    // The daemon's own user has the scope `root`. Single objects may refer to files in the configured directories, and
+    // a complete configuration file may refer to any file.
     let pcap = |path: &str| format!(r#"{{"kind":"pcap","write":"{path}"}}"#);
     let error = daemon.refused("PUT", "/v1/ports/p", &pcap("/etc/cron.d/x"), 422).await;
     assert!(error.fix.contains("/var/lib/trivium") && error.fix.contains("daemon.files"), "{error:?}");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Every route that answers is described, and every described route answers.
+/// The API description contains exactly the routes that the API serves.
 #[tokio::test]
 async fn the_description_has_every_route() {
     let daemon = Daemon::serving("openapi");
@@ -51,7 +51,7 @@ async fn the_description_has_every_route() {
     }
 }
 
-/// Code generators require a unique name for each operation, and a description of every error answer.
+/// Each operation has a unique name, and each of its error responses is described. Code generators require this.
 #[test]
 fn operations_have_names_of_their_own_and_describe_their_refusals() {
     let document: serde_json::Value = serde_json::from_str(&control::openapi()).unwrap();

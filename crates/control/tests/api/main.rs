@@ -494,7 +494,7 @@ async fn an_upgrade_leaves_no_client_without_an_answer() {
     drop(silent);
 }
 
-/// When the server ends, requests in progress are answered, live views are ended, and the socket is closed.
+/// When the server ends, requests in progress are answered, streaming responses are ended, and the socket is closed.
 #[tokio::test]
 async fn serving_ends_in_time() {
     let daemon = Daemon::new("ends");
@@ -514,7 +514,7 @@ async fn serving_ends_in_time() {
     let ((status, text), ()) = tokio::join!(slow, end);
     assert_eq!(status, StatusCode::OK, "{text}");
     tokio::time::timeout(Duration::from_secs(10), served).await.unwrap().unwrap().unwrap();
-    // The live view ends after any remaining data.
+    // The streaming response ends after any remaining data.
     tokio::time::timeout(Duration::from_secs(10), async { while let Some(Ok(_)) = live.frame().await {} })
         .await
         .unwrap();

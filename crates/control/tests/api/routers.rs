@@ -46,7 +46,7 @@ async fn routers_of_the_api_come_and_go() {
     assert_eq!(daemon.plane.running(), load(&text, "t").unwrap());
 }
 
-/// Several API routes return the contents of a router, with limited answers.
+/// Several API routes return the state of a router. The number of entries in their responses is limited.
 #[tokio::test]
 async fn routers_are_looked_into() {
     let daemon = Daemon::serving("look");

@@ -1,4 +1,4 @@
-//! A data plane in memory, and a client of the API.
+//! A data plane for tests that keeps its configuration in memory, and a client of the API.
 
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::Sender;
 
-/// Applies plans to a configuration in memory, and fails on request.
+/// Data plane for tests. It stores the applied configuration in memory, and fails or blocks if a test requests this.
 #[derive(Default)]
 pub struct Memory {
     pub running: Mutex<Config>,
@@ -33,17 +33,17 @@ pub struct Memory {
     pub behind: AtomicBool,
     /// Whether a hand-over is in progress.
     pub upgrading: AtomicBool,
-    /// Number of queries of hooks.
+    /// Number of calls that have read the states of hooks.
     pub looks: AtomicU32,
-    /// Number of measurements in progress.
+    /// Number of measurements of BPF program runs in progress.
     pub counting: Arc<AtomicU32>,
-    /// Whether queries of workers block.
+    /// Whether calls that read the states of workers block.
     pub hold_workers: AtomicBool,
-    /// Whether comparisons with the kernel block.
+    /// Whether comparisons of a router with the kernel block.
     pub hold_drift: AtomicBool,
-    /// Number of comparisons in progress.
+    /// Number of comparisons of a router with the kernel in progress.
     pub drifting: AtomicU32,
-    /// Number of queries of workers in progress.
+    /// Number of calls in progress that read the states of workers.
     pub asking_workers: AtomicU32,
     /// Whether explanations of packets block.
     pub hold_explain: AtomicBool,
