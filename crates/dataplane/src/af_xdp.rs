@@ -26,7 +26,7 @@ use super::parallel;
 use super::pins::{self, Claim, Reserved};
 use super::port_spec::PortSpec;
 
-// The limit that the model checks must equal the limit of the rings.
+// The limit that the crate `model` checks must equal the limit of the rings.
 const _: () = assert!(model::LEAST_FILL == port::LEAST_FILL);
 
 /// Maximum number of packets that one busy poll of an AF_XDP socket processes.
@@ -42,7 +42,7 @@ pub struct Request<'a> {
     pub name: &'a PortName,
     /// AF_XDP options of the port's configuration.
     pub options: &'a XdpOptions,
-    /// How the hook treats received packets while the daemon does not run.
+    /// Policy of the hook for received packets while the daemon does not run.
     pub policy: HookPolicy,
     /// Whether the port belongs to a bridge. The hook of a bridged port passes no packets to the kernel.
     pub bridged: bool,
@@ -57,7 +57,7 @@ pub struct Request<'a> {
     pub own: bool,
     /// MTU in bytes to set on the device. `None` leaves the MTU as it is.
     pub mtu: Option<u32>,
-    /// Saved settings that the device had before this process used the device. `None` if they are not known.
+    /// Settings that the device had before this process changed them. `None` if they are not known.
     pub former: Option<Former>,
     /// Ethernet addresses of the two ends of a veth pair that the daemon created. A pair that must be created again
     /// gets these addresses.
@@ -69,8 +69,8 @@ pub struct Request<'a> {
 }
 
 /// State that ports share while the daemon starts. The hooks of new ports first run a placeholder program. The kernel
-/// therefore verifies and attaches only one program of each port: the program with all its stages. At the end of the
-/// start, [`complete`] replaces the placeholders that are left.
+/// therefore verifies only one program of each port: the program with all its stages, which is loaded later. At the end
+/// of the start, [`complete`] replaces the remaining placeholders.
 #[derive(Debug, Default)]
 pub struct Start {
     placeholders: Placeholders,
@@ -80,9 +80,8 @@ pub struct Start {
 }
 
 impl Start {
-    /// Loads the first XDP program of a port's hook. For the first port, this is the port's own
-    /// program. For all other ports, it is a placeholder, or the own program if no placeholder can
-    /// be loaded.
+    /// Loads the first XDP program for a port's hook. The first port gets its own program. All other ports get a
+    /// placeholder, or their own program if no placeholder can be loaded.
     fn load(&self, config: &ProgramConfig) -> Result<Loaded, xdp::Error> {
         if !self.is_tried.swap(true, Ordering::Relaxed) {
             return PortProgram::load(config);
@@ -118,7 +117,7 @@ pub fn open(
 ) -> Result<Opened, PlaneError> {
     let name = request.name;
     let reserved = reserved.map_or_else(|| pins::reserve(name, &found.name, found.ifindex), Ok)?;
-    // Another process may have changed the device until now, and may have given it back.
+    // Another process may have changed the device in the meantime, and may have restored its settings.
     let found = &link::by_index(found.ifindex).map_err(|error| failed(name, &error))?;
     probe(request, found)?;
     let known = request.former.filter(|former| former.ifindex == found.ifindex);
@@ -130,7 +129,8 @@ pub fn open(
     let mut opened =
         prepare_device(request, found).and_then(|info| open_prepared(request, &info, reserved, pool));
     match &mut opened {
-        // A device that a predecessor silenced was not silent originally.
+        // An adopted device whose former settings are not known was changed by a predecessor. The kernel's default
+        // settings are taken as its former settings.
         Ok(opened) if opened.adopted && known.is_none() => {
             opened.footprint.former = Some(Former::usual(found));
         }
@@ -149,7 +149,7 @@ pub fn open(
 fn probe(request: &Request<'_>, found: &LinkInfo) -> Result<(), PlaneError> {
     for queue in queues(request, found, device_queues(found))? {
         let queue = u32::from(queue);
-        // If the kernel does not tell, the attempt to bind the socket does.
+        // If the kernel does not report whether the queue is busy, the later attempt to bind a socket detects it.
         if request.busy_wait.is_zero() && netdev::has_xsk(found.ifindex, queue).unwrap_or(false) {
             let busy = AfXdpError { device: found.name.clone(), queue, cause: AfXdpCause::QueueBusy };
             return Err(unready(request.name, &busy));
@@ -294,7 +294,8 @@ fn hook(
         None => (None, false),
     };
     let first = if request.is_filtered { locked(&config) } else { config };
-    // A custom program continues with the port's own program.
+    // No placeholder is used if there is a custom program, because a custom program continues with the port's own
+    // program.
     let start = request.start.filter(|_| former.as_ref().is_none_or(|former| former.user().is_none()));
     let loaded = start.map_or_else(|| PortProgram::load(&first), |start| start.load(&first));
     // If the kernel refuses the program, the former hook stays attached.
@@ -325,8 +326,8 @@ fn attach(
     loaded.attach(info.ifindex, mode, pin).map_err(|error| failed(request.name, &error))
 }
 
-/// Returns the pinned hook that an earlier daemon process left on the device, and whether the hook suits the port. The
-/// program of a suitable hook is replaced. Returns `None` if there is no such hook.
+/// Returns the pinned hook that an earlier daemon process left on the device. The returned flag is true if the hook
+/// suits the port. In this case, the hook's program has been replaced. Returns `None` if there is no such hook.
 fn adopt(
     pin: &PinPath,
     request: &Request<'_>,
@@ -376,8 +377,8 @@ fn locked(config: &ProgramConfig) -> ProgramConfig {
     ProgramConfig { owner: Owner::Bridged, when_down: xdp::WhenDown::Drop, ..config.clone() }
 }
 
-/// Returns true if the configured filter of a port is not installed in the port's hook yet. Until then, the hook must
-/// drop all frames.
+/// Returns true if a filter is configured for a port, but is not installed in the port's hook yet. Until then, the hook
+/// must drop all frames.
 pub fn is_locked(wanted: &PortSpec, hook: &Attached) -> bool {
     wanted.filter().is_some() && !has_filter(hook)
 }

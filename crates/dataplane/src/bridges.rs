@@ -13,8 +13,8 @@ use super::ids::Names;
 /// Running bridges, indexed by name.
 pub type Bridges = BTreeMap<BridgeName, Arc<Bridge>>;
 
-/// Converts one bridge's configuration into the configuration that the crate `switch` uses. Ports that are not running
-/// are left out.
+/// Converts the configuration of one bridge into the configuration type of the crate `switch`. Ports that are not
+/// running are omitted.
 pub fn told(
     config: &Config,
     name: &BridgeName,
@@ -64,7 +64,7 @@ fn mode(mode: &model::VlanMode) -> VlanMode {
     }
 }
 
-/// Creates the bridges that `config` describes. Bridges that are in `before` keep their MAC tables.
+/// Creates the bridges that `config` describes. A bridge that is also in `before` keeps its MAC table.
 pub fn build(config: &Config, before: &Bridges, names: &mut Names) -> Bridges {
     for gone in before.iter().filter(|(name, _)| !config.bridges.contains_key(*name)) {
         names.bridges.release(gone.1.id().0);

@@ -87,7 +87,7 @@ fn change_hook(
             let info = link::by_index(ifindex).map_err(|error| failed(name, &error))?;
             foreign::silence(&info).map_err(|error| failed(name, &error))?;
         }
-        // A hook that waits for its filter gets this program with the filter.
+        // A hook whose filter is not installed yet gets this program together with the filter.
         if !is_locked {
             af_xdp::unlock(name, wanted, hook, sockets)?;
         }

@@ -1,5 +1,5 @@
-//! Custom XDP programs of users, which run in front of the ports' own XDP programs (hooks). When a port gets another
-//! hook, the custom program is moved to the new hook. Custom programs are loaded and unloaded through the API
+//! Custom XDP programs of users, which run in front of the ports' own XDP programs (hooks). When a hook of a port is
+//! replaced, the custom program is moved to the new hook. Custom programs are loaded and unloaded through the API
 //! (`program_requests.rs`).
 
 use model::{DoctorFinding, Finding, PortName};
@@ -8,8 +8,8 @@ use xdp::user::UserProgram;
 
 use super::device::object;
 
-/// Moves a custom program from a port's former hook to its next hook. Returns a diagnostic which states whether
-/// this succeeded.
+/// Moves a custom program from a port's former hook to its new hook. Returns a diagnostic that reports success or
+/// failure.
 pub fn give(name: &PortName, hook: Option<&mut Attached>, user: UserProgram) -> DoctorFinding {
     let program = user.name().to_owned();
     let given = hook.map(|hook| hook.set_user(user));
@@ -35,14 +35,14 @@ pub fn give(name: &PortName, hook: Option<&mut Attached>, user: UserProgram) -> 
     DoctorFinding { object: object(name), severity, finding, fix: fix.to_owned() }
 }
 
-/// Returns a diagnostic which states that a changed port keeps its custom program. Returns `None` if the port
-/// has no custom program.
+/// Returns a diagnostic which reports that a changed port still has its custom program. Returns `None` if the port has
+/// no custom program.
 pub fn stays(name: &PortName, hook: &Attached) -> Option<DoctorFinding> {
     let finding = format!("the user's program {} stays in front of its hook", hook.user()?.name());
     Some(DoctorFinding { object: object(name), severity: Finding::Ok, finding, fix: String::new() })
 }
 
-/// Returns a diagnostic which states that the custom program of a removed port was removed, too.
+/// Returns a diagnostic which reports that a custom program was removed together with its port.
 pub fn went(name: &PortName, user: &UserProgram) -> DoctorFinding {
     let finding = format!("the user's program {} went with the port", user.name());
     DoctorFinding { object: object(name), severity: Finding::Advice, finding, fix: String::new() }

@@ -47,8 +47,8 @@ pub struct DataPlane {
     /// Engine configuration with which the workers were started. Later changes of the running configuration
     /// do not change this value.
     pub(super) workers: EngineConfig,
-    /// Earliest time at which the housekeeping thread removes expired rules of filters again. Such rules match
-    /// nothing, so their removal may wait.
+    /// Earliest time at which the housekeeping thread next removes expired rules of filters. The removal may be late,
+    /// because expired rules match no packets.
     pub(super) next_expiry: Mutex<Instant>,
     pub(super) loads: Mutex<Vec<Load>>,
     pub(super) beats: Mutex<Vec<u64>>,
@@ -62,8 +62,8 @@ pub struct DataPlane {
     /// Time at which the port counters were zero: the start of this process or of its first
     /// predecessor.
     pub(super) started: Instant,
-    /// Whether the start of the daemon is complete. Afterwards, a new port whose device is missing is refused instead
-    /// of waiting for the device.
+    /// Whether the start of the daemon is complete. During the start, a port whose device is missing waits for the
+    /// device. Afterwards, such a port is refused.
     pub(super) settled: AtomicBool,
     pub(super) me: Weak<DataPlane>,
 }
@@ -82,7 +82,8 @@ impl DataPlane {
         self.with_engine(work).unwrap_or_else(|| Err(handed_over()))
     }
 
-    /// Returns a copy of the numbers of ports and bridges. Packet traces contain these numbers.
+    /// Returns a copy of the table that maps the data path's numbers of ports and bridges to their names. Packet traces
+    /// contain only the numbers.
     pub fn names(&self) -> Names {
         locked(&self.running_state).names.clone()
     }

@@ -1,8 +1,8 @@
-//! Kernel devices of ports: the namespace and state of a device, and the name under which its hook (XDP program) is
-//! pinned in the BPF file system.
+//! Kernel devices of ports: the namespace and the state of a device, and the name of the pin of its hook (XDP program)
+//! in the BPF file system.
 //!
-//! A device is identified by namespace and ifindex. A device in another namespace is opened on a thread
-//! inside that namespace.
+//! A device is identified by namespace and ifindex. A device in another namespace is opened on a thread inside that
+//! namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::linux::fs::MetadataExt;
@@ -57,8 +57,8 @@ impl Device {
         }
     }
 
-    /// Returns whether the recorded name, Ethernet address, MTU and running state equal those that the kernel
-    /// reports in `info`.
+    /// Returns whether the recorded device state (name, Ethernet address, MTU and running state) equals the state that
+    /// the kernel reports in `info`.
     pub fn is_as(&self, info: &LinkInfo) -> bool {
         self.name == info.name
             && self.mac == info.mac
@@ -66,14 +66,14 @@ impl Device {
             && self.running == is_running(info)
     }
 
-    /// Returns whether the name of the device's namespace now belongs to another namespace, which
-    /// `file` identifies. The daemon can then no longer enter the device's own namespace, because
-    /// that namespace has no name.
+    /// Returns whether the name of the device's namespace now refers to another namespace. `file` identifies the
+    /// namespace that has the name now. The daemon can then no longer enter the device's own namespace, because that
+    /// namespace has no name.
     pub fn is_beside(&self, file: Option<(u64, u64)>) -> bool {
         self.namespace.is_some() && self.namespace_file.zip(file).is_some_and(|(own, named)| own != named)
     }
 
-    /// Copies the name, Ethernet address, MTU and running state from `info`.
+    /// Replaces the recorded name, Ethernet address, MTU and running state by those in `info`.
     pub fn refresh(&mut self, info: &LinkInfo) {
         self.name.clone_from(&info.name);
         self.mac = info.mac;
@@ -144,8 +144,8 @@ pub fn plain(port: &PortName) -> String {
     port.as_str().chars().map(plain).collect()
 }
 
-/// Returns the path of a namespace's file. The daemon groups ports by this path. The path is empty
-/// for the daemon's own namespace.
+/// Returns the path of a namespace's file, by which the daemon groups ports. The path is empty for the daemon's own
+/// namespace.
 pub fn place(namespace: Option<&Namespace>) -> PathBuf {
     namespace.map_or_else(|| Path::new("").to_owned(), Namespace::path)
 }

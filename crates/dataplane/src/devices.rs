@@ -52,9 +52,9 @@ impl Watched {
         Instant::now() >= self.not_before
     }
 
-    /// Records that a listing of the namespace's devices began at `begin` and has ended now. The data plane is locked
-    /// during a listing, and the owner of a namespace with thousands of devices can cause listings all the time.
-    /// Listings may therefore take at most a tenth of the time.
+    /// Records that a listing of the namespace's devices began at `begin` and has ended now. Computes the pause before
+    /// the next listing, so that listings take at most a tenth of the time: the data plane is locked during a listing,
+    /// and the owner of a namespace with thousands of devices can cause listings all the time.
     fn has_listed(&mut self, begin: Instant) {
         let now = Instant::now();
         self.not_before = now + LISTING_SHARE * now.duration_since(begin);
@@ -70,8 +70,8 @@ enum State {
     Unknown,
 }
 
-/// Current devices of a namespace, or the reason why they are not known. The devices are compared
-/// with the device that is recorded for each port.
+/// Current devices of a namespace, or the reason why they are unknown. The devices are compared with the recorded
+/// device of each port.
 pub enum Devices<'a> {
     /// The namespace exists and its devices are known. The pair is the device number and the inode of the
     /// namespace's file, and is `None` for the daemon's own namespace.
@@ -171,7 +171,8 @@ impl Watched {
         self.state = match opened {
             Ok(Ok(watch)) => {
                 let data = epoll::EventData::new_u64(0);
-                // If the addition to epoll fails, the polls four times a second read the subscription.
+                // If the subscription cannot be added to epoll, it is read when the devices are polled, four times a
+                // second.
                 let _ = epoll.map(|epoll| epoll::add(epoll, watch.fd(), data, epoll::EventFlags::IN));
                 self.is_silent = false;
                 State::Followed(watch)
@@ -182,8 +183,8 @@ impl Watched {
         };
     }
 
-    /// Logs that the kernel cannot list the namespace's devices. The message is logged only once until a
-    /// listing succeeds.
+    /// Logs that the kernel cannot list the namespace's devices. Later failures are not logged until a listing has
+    /// succeeded.
     fn unknown(&mut self, error: &str) -> State {
         if !std::mem::replace(&mut self.is_silent, true) {
             let namespace = place(self.namespace.as_ref());

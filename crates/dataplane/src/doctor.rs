@@ -41,7 +41,7 @@ pub fn services(running_state: &RunningState) -> Vec<DoctorFinding> {
     findings
 }
 
-/// Pause between the examinations of two ports, during which other threads can lock the running state.
+/// Pause between the examinations of two ports. In the pause, other threads can lock the running state.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Returns all findings about the machine, the memory and the ports. The running state is locked separately

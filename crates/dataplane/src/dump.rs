@@ -1,7 +1,7 @@
-//! Packet captures in a port's hook (XDP program), for API clients. The hook's program is replaced by one that also
-//! captures, and a thread reads the captured frames from its BPF ring buffer. When the client closes the capture, the
-//! hook's own program is restored. If the client is too slow, frames are missing from the capture and counted. The
-//! capture never delays packets.
+//! Packet captures in a port's hook (XDP program), for API clients. The hook's program is replaced by a variant that
+//! also captures frames, and a thread reads the frames from the variant's BPF ring buffer. When the client closes the
+//! capture, the hook's own program is restored. If the client is too slow, frames are missing from the capture and
+//! counted. The capture never delays packets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -113,7 +113,8 @@ fn deliver(plane: &Weak<DataPlane>, dump: &Dump, link: u32, mut delivery: Delive
     }
 }
 
-/// Removes the capture from a port's hook. Does nothing if the port has a different hook than when the capture began.
+/// Removes the capture from a port's hook. Does nothing if the hook was replaced after the capture began. `link`
+/// identifies the hook.
 fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
     let Some(plane) = plane.upgrade() else { return };
     let mut running_state = locked(&plane.running_state);

@@ -94,7 +94,7 @@ pub fn step(name: &str) -> Result<(), String> {
         }
         Some((_, "refuse")) => Err(format!("a fault that was asked for at {name}")),
         Some((_, "hang")) => {
-            // The file tells the test that the step is reached.
+            // The existence of the file shows the test that the step is reached.
             let file = file().unwrap_or_default();
             let _ = std::fs::write(file.with_extension(name), "");
             while file.exists() {

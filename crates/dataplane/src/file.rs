@@ -151,9 +151,8 @@ fn regular(metadata: &Stat) -> io::Result<()> {
     }
 }
 
-/// Converts the errno of an open call into an error. For `ELOOP`, the message says that a symbolic
-/// link is refused, because an open call with `O_NOFOLLOW` returns `ELOOP` if the last name is a
-/// link.
+/// Converts the errno of an open call into an error. An open call with `O_NOFOLLOW` returns `ELOOP` if the last name of
+/// the path is a symbolic link. The message for `ELOOP` therefore says that a symbolic link is refused.
 fn link_or(error: Errno) -> io::Error {
     if error == Errno::LOOP { refused("it is a link".to_owned()) } else { error.into() }
 }

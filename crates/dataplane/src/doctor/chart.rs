@@ -28,7 +28,7 @@ pub fn sysctl(path: &str) -> Option<String> {
     fs::read_to_string(format!("/proc/sys/{path}")).ok().map(|text| text.trim().to_owned())
 }
 
-/// Returns the shell command that runs `command` in `namespace`.
+/// Returns `command` as a shell command that runs in the network namespace `namespace`.
 pub fn there(namespace: Option<&Namespace>, command: &str) -> String {
     match namespace {
         None => command.to_owned(),

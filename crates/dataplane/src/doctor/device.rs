@@ -14,9 +14,8 @@ use crate::device::{Device, inside, object, place, xdp_features, xdp_features_of
 use crate::ports::Running;
 use crate::routing;
 
-/// State of the namespaces of ports' devices, by the path of the namespace's file. The state of a
-/// namespace is read when the first port in the namespace is examined, and used again for the other
-/// ports there.
+/// State of the network namespaces of ports' devices, by the path of the namespace's file. The state of a namespace is
+/// read once, for the first port in the namespace, and reused for the other ports in it.
 #[derive(Default)]
 pub struct Places(BTreeMap<PathBuf, Place>);
 
@@ -102,8 +101,8 @@ struct Seen {
     xdp: xdp::Features,
     addresses: Vec<String>,
     routed: Option<Routed>,
-    /// Configured name of the device, if the device now has another name. `None` if the device
-    /// still has its configured name.
+    /// Configured name of the device, if the device has been renamed. `None` if the device still has its configured
+    /// name.
     missed: Option<String>,
 }
 
@@ -151,7 +150,7 @@ impl File<'_> {
         self.chart.note(self.object, severity, finding, fix);
     }
 
-    /// Adds a finding whose fix is described in words.
+    /// Adds a finding with a remedy that is a text and not a command.
     fn tell(&mut self, severity: Finding, finding: impl Into<String>, fix: impl Into<String>) {
         self.chart.note(self.object, severity, finding, fix);
     }
@@ -284,10 +283,10 @@ impl File<'_> {
         self.tell(Finding::Advice, what, fix);
     }
 
-    /// Returns the command after which frames can be redirected to a veth device (XDP_REDIRECT).
-    /// The veth driver starts to accept such frames when the peer's GRO changes while the peer is
-    /// up, or when the device itself is set up. The driver does not start to accept such frames
-    /// when a peer with GRO is set up later.
+    /// Returns the command that makes the kernel accept frames for a veth device that are redirected to it
+    /// (XDP_REDIRECT). The veth driver starts to accept such frames when the peer's GRO setting changes while the peer
+    /// is up, or when the device itself is set up. The driver does not start to accept such frames when a peer with GRO
+    /// is set up later.
     fn gro(&self, info: &LinkInfo) -> String {
         let Some(peer) = find_peer(self.object, self.running, self.device, info) else {
             return "at the peer: `ethtool -K PEER gro on`; if it is on, off first".to_owned();
@@ -407,8 +406,8 @@ impl File<'_> {
         }
     }
 
-    /// Reports that the kernel has addresses or answers ARP on a bridged device. Each received frame goes either to the
-    /// bridge or to the host, not to both.
+    /// Reports that the kernel uses IP addresses or answers ARP on a device of a bridge port. Each received frame goes
+    /// either to the bridge or to the kernel, and not to both.
     fn leaks(&mut self, info: &LinkInfo, addresses: &[String]) {
         if !self.running.wanted.bridged || self.running.hook.is_none() {
             return;
@@ -434,7 +433,7 @@ impl File<'_> {
     }
 }
 
-/// The other end of a port's veth pair.
+/// The peer of a port's veth device (the other end of the veth pair).
 struct Peer {
     namespace: Option<Namespace>,
     info: LinkInfo,

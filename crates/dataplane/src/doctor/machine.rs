@@ -1,4 +1,5 @@
-//! Diagnostics of the machine. They need no running daemon, so `trivium doctor` also works before `trivium run`.
+//! Diagnostics of the machine. They need no running daemon. Therefore `trivium doctor` can also be used before `trivium
+//! run`.
 
 use std::fs;
 

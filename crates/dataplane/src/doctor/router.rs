@@ -75,8 +75,8 @@ pub fn excess_rules(running_state: &RunningState) -> Vec<DoctorFinding> {
     running_state.routers.excess_rules().into_iter().map(finding).collect()
 }
 
-/// Returns a finding for each router whose hooks (XDP programs) pass control packets to the kernel without a rate
-/// limit, because the kernel has refused the BPF maps for the limits.
+/// Returns a finding for each router whose hooks (XDP programs) do not limit the rate of control packets to the kernel,
+/// because the kernel has refused the BPF maps for the limits.
 pub fn unlimited(running_state: &RunningState) -> Vec<DoctorFinding> {
     let finding = |name: &RouterName| {
         DoctorFinding {

@@ -1,6 +1,6 @@
-//! Compiles the rules of filters into tables, and writes the tables for hooks to the kernel, before the data plane is
-//! locked, because the tables of thousands of rules take seconds to build. All compiled filters together have a limit
-//! ([`COMPILED_MAX`]).
+//! Compiles the rules of filters into tables, and writes the tables for hooks to the kernel. The tables of thousands of
+//! rules take seconds to build, so this is done before the data plane is locked. The total size of the tables of all
+//! filters is limited ([`COMPILED_MAX`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Tables {
     }
 }
 
-/// Returns the filters that hooks apply. Filters of ports without a hook are applied by workers.
+/// Returns the filters that hooks apply. The other filters belong to ports without a hook, and are applied by workers.
 fn in_hooks(config: &Config) -> BTreeSet<&FilterName> {
     let hooked = config.ports.values().filter(|port| port.kind.xdp().is_some());
     hooked.filter_map(|port| port.filter.as_ref()).collect()
@@ -125,9 +125,9 @@ impl Filters {
         in_hooks(new).into_iter().filter_map(tables).collect()
     }
 
-    /// Checks filters that are new or changed, with the prefixes of their block lists in `files`. Compiles the filters
-    /// that ports name, if they have changed or if no port has named them before, unless `tables` contains the result.
-    /// The running filters do not change.
+    /// Checks filters that are new or changed. `files` contains the prefixes of their block lists. Filters to which
+    /// ports refer are compiled if they have changed, or if no port has referred to them before. A result in `tables`
+    /// is used instead of compiling again. The running filters do not change.
     ///
     /// # Errors
     /// Returns an error if rules conflict, a block list cannot be read, or the compiled filters together exceed
@@ -178,7 +178,7 @@ impl Filters {
 }
 
 impl Definition {
-    /// Returns the tables of the rules. Compiles the rules if no port has named the filter before.
+    /// Returns the tables of the rules. If no port has referred to the filter before, compiles the rules first.
     pub(super) fn compile(&mut self) -> Result<Arc<Compiled>, FilterError> {
         if let Some(compiled) = &self.compiled {
             return Ok(Arc::clone(compiled));
@@ -213,7 +213,7 @@ mod tests {
     use super::super::{Ports, Remaining, RemainingRules, write_tables};
     use super::*;
 
-    /// Returns a configuration with two filters. Ports name the filters in `named`.
+    /// Returns a configuration with two filters. There are ports that refer to the filters in `named`.
     fn config(named: &[&str], rule: &str) -> Config {
         let mut text = String::new();
         for name in ["first", "second"] {
@@ -276,7 +276,7 @@ mod tests {
         let prepared = filters.prepare(&first, &files, &tables).unwrap();
         assert_eq!(compiled(&prepared, &tables), [true, false], "no port names the second");
         defined(&mut filters, prepared);
-        // A filter that did not change and that a port names now.
+        // A filter that did not change, and to which a port now refers.
         let tables = Tables::compile(&both, &first).unwrap();
         let prepared = filters.prepare(&both, &files, &tables).unwrap();
         assert_eq!((compiled(&prepared, &tables), tables.0.len()), (vec![true], 1));
@@ -305,7 +305,7 @@ mod tests {
         let prepared = Filters::default().prepare(&config, &BlocklistFiles::default(), &tables).unwrap();
         let found: Vec<_> = prepared.iter().map(has_maps).collect();
         assert_eq!(found, [("hooked".to_owned(), true), ("worked".to_owned(), false)]);
-        // A filter that a port with a hook names, after only workers have applied it.
+        // A filter that only workers have applied before, and that a port with a hook now uses.
         let mut filters = Filters::default();
         defined(&mut filters, prepared);
         let port = config.ports.values().find(|port| port.kind.xdp().is_some()).cloned().unwrap();
@@ -328,8 +328,7 @@ mod tests {
         assert_eq!([true, false].map(remaining), [true, false]);
     }
 
-    /// `trivium check` refuses the filters that a change of the configuration would refuse, with
-    /// equal messages.
+    /// `trivium check` refuses the same filters as a change of the configuration, with the same messages.
     #[test]
     fn a_check_adds_up_the_filters_that_ports_name() {
         let rule = "source_port='1-1000'";
@@ -367,7 +366,7 @@ mod tests {
         expire(&mut filters);
         let remaining = filters.remaining().compiled();
         let tables = remaining.filters.values().next().unwrap().compiled.clone().unwrap();
-        // Another change was faster.
+        // Another change was applied first.
         filters.running.values_mut().next().unwrap().definition = whole.clone();
         filters.expire(&mut Ports::default(), remaining);
         assert_eq!(definition(&mut filters).rules.rules.len(), 2);
@@ -401,14 +400,14 @@ mod tests {
         let rule = "source_port='1-1000'";
         let prepared = filters.prepare(&config(&["first"], rule), &files, &Tables::default()).unwrap();
         let one = prepared[0].1.compiled.as_ref().unwrap().table_bytes();
-        // Two filters that change together.
+        // Two filters that one configuration change adds.
         let both = config(&["first", "second"], rule);
         assert!(filters.prepare_within(&both, &files, &Tables::default(), 2 * one).is_ok());
         let error =
             filters.prepare_within(&both, &files, &Tables::default(), 2 * one - 1).map(|_| ()).unwrap_err();
         assert_eq!((error.kind, error.object.as_str()), (FailureKind::Invalid, "filter.second"));
         assert!(error.cause.contains("are the most") && error.fix.contains("block list"), "{error}");
-        // A filter that runs already counts, and a filter that no port names does not.
+        // A running filter counts towards the limit. A filter to which no port refers does not count.
         defined(&mut filters, prepared);
         assert!(filters.prepare_within(&both, &files, &Tables::default(), 2 * one - 1).is_err());
         assert!(filters.prepare_within(&both, &files, &Tables::default(), 2 * one).is_ok());

@@ -10,7 +10,7 @@ use xdp::filter::{Filter, Sample, Samples};
 
 use super::{Filters, Ports, Running, failed, named, object};
 
-/// Sampled packets of one filter, which a single client reads.
+/// Access of a client to the packet samples of one filter. Only one client at a time reads the samples of a filter.
 pub struct Followed {
     /// BPF ring buffer into which the kernel writes the filter's samples.
     pub samples: Samples,
@@ -24,9 +24,9 @@ impl Drop for Followed {
     }
 }
 
-/// Filter rule that took a sample of a packet, and ports that may have received the packet.
+/// Filter rule that has sampled a packet, and ports that may have received the packet.
 pub struct Taken {
-    /// Name of the rule that took the sample. Empty if the rule has been removed.
+    /// Name of the rule that has sampled the packet. Empty if the rule has been removed.
     pub rule: String,
     /// Names of the ports that may have received the sampled packet. There are several names only if ports
     /// with this filter have equal ifindexes in different namespaces.
@@ -37,8 +37,8 @@ impl Filters {
     /// Reserves the samples of a filter for one client, which reads them through the returned value.
     ///
     /// # Errors
-    /// Returns an error if there is no such filter, if none of its rules takes samples, if no hook has the
-    /// filter, or if another client already reads the filter's samples.
+    /// Returns an error if there is no such filter, if none of its rules samples packets, if the filter is in no hook,
+    /// or if another client already reads the filter's samples.
     pub fn follow(&self, name: &str) -> Result<Followed, PlaneError> {
         let missing = || {
             let fix = "see the names with `trivium show filters`";
@@ -72,8 +72,8 @@ impl Filters {
         Ok(Followed { samples: kernel.filter.samples(), id, place: Arc::clone(&kernel.followed) })
     }
 
-    /// Returns the rule that took a sample and the ports that may have received the sampled packet. Returns
-    /// `None` if the filter has been replaced or removed.
+    /// Returns the rule that has sampled a packet, and the ports that may have received the packet. Returns `None` if
+    /// the filter has been replaced or removed.
     pub fn taken(&self, name: &str, followed: &Followed, sample: &Sample, ports: &Ports) -> Option<Taken> {
         let (name, running) = self.running.get_key_value(name)?;
         let filter =

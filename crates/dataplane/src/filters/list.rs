@@ -27,8 +27,7 @@ impl Expiring {
             .collect()
     }
 
-    /// Converts hand-over state into blocked prefixes with their end times. Entries that cannot be decoded are
-    /// left out.
+    /// Converts hand-over state into blocked prefixes with their end times. Entries that cannot be decoded are omitted.
     pub fn blocks(all: Vec<Expiring>) -> Blocks {
         let read = |Expiring(prefix, until)| Some((prefix.parse().ok()?, until.map(Moment)));
         all.into_iter().filter_map(read).collect()
@@ -36,7 +35,7 @@ impl Expiring {
 }
 
 impl Filters {
-    /// Checks whether a request leaves the number of prefixes that are blocked at run time within the limit.
+    /// Checks that a request does not increase the number of prefixes that are blocked at run time beyond the limit.
     /// Prefixes that the filter has blocked already do not count.
     ///
     /// # Errors
@@ -90,8 +89,7 @@ impl Filters {
         Ok(Blocked { changed, listed: running.listed().unwrap_or(0) })
     }
 
-    /// Returns the file and the blocked prefixes from which the block list of a filter is built
-    /// again.
+    /// Returns the file and the blocked prefixes from which the block list of a filter can be built again.
     ///
     /// # Errors
     /// Returns an error if there is no such filter or file.
@@ -203,7 +201,7 @@ impl Filtering {
     /// list's file and the prefixes that an operator has blocked.
     pub(super) fn write_list(&mut self) -> Result<(), xdp::Error> {
         if self.kernel.is_none() && self.stage.is_none() {
-            // The list has no user. The next user creates it.
+            // Neither a hook nor a worker uses the list. It is created again when one of them does.
             self.list = None;
             return Ok(());
         }
@@ -232,8 +230,8 @@ impl Filtering {
     }
 
     /// Restores the block list that the filter had before a change, and the fields of the former `definition` that
-    /// concern the list. If no rule refers to a block list after the change, the change has not touched the list, and
-    /// only the fields are restored. Returns the contents that the change had written.
+    /// concern the list. If no rule referred to a block list after the change, the list itself was not changed, and
+    /// only the fields are restored. Returns the contents that the change had written to the list.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the exchange. The former contents are then lost.
@@ -310,7 +308,8 @@ impl Filtering {
             .filter(|prefix| !refused.contains(prefix))
             .map(|prefix| (prefix, until))
             .peekable();
-        // A list that is being built may share the blocks, which would be copied.
+        // `make_mut` copies the blocks if a list that is being built shares them. It is therefore called only if there
+        // is a change.
         if blocked.peek().is_some() {
             Arc::make_mut(&mut self.blocks).extend(blocked);
         }
@@ -356,16 +355,17 @@ impl Filters {
 }
 
 impl Definition {
-    /// Returns all prefixes of a filter's block list: the prefixes of the list's file, and the prefixes in
-    /// `blocks`, which an operator has blocked. Both are written in one change. With two changes, a prefix
-    /// that is in both could be absent from the block list in between.
+    /// Returns all prefixes of a filter's block list: the prefixes of the list's file, and the prefixes in `blocks`,
+    /// which an operator has blocked. The caller writes both in one change. With two changes, a prefix that is in both
+    /// could be absent from the block list between the changes.
     pub(super) fn with(&self, blocks: &Blocks) -> Vec<Prefix> {
         let besides = blocks.keys().filter(|prefix| !self.lists(prefix));
         self.prefixes.iter().chain(besides).copied().collect()
     }
 
-    /// Writes the end time of each blocked prefix to `list`. Prefixes of the block list's file have no end
-    /// time, even if an operator has also blocked them with an end time.
+    /// Sets the end times of the prefixes in `list`, the kernel's table of blocked prefixes. A prefix that is only in
+    /// `blocks` gets its end time. A prefix of the block list's file gets no end time, even if an operator has also
+    /// blocked it.
     pub(super) fn time(&self, list: &mut Blocklist, blocks: &Blocks) -> Result<(), xdp::Error> {
         let ending = blocks.iter().filter(|(prefix, until)| until.is_some() && !self.lists(prefix));
         ending.into_iter().try_for_each(|(prefix, until)| list.insert(*prefix, *until))
@@ -407,8 +407,8 @@ mod tests {
         assert!(BlocklistFiles::read(&config, &model::Config::default()).is_err());
     }
 
-    /// The number of blocked prefixes is limited even if no port uses the filter, so that no lookup table exists that
-    /// could be full.
+    /// The number of blocked prefixes is limited even if no port uses the filter. In this case, there is no lookup
+    /// table whose size would limit the number.
     #[test]
     fn no_more_prefixes_are_blocked_at_run_time_than_the_limit() {
         let text = "[[filter.edge.rule]]\nname='a'\naction='drop'\nlisted=true\n";
@@ -422,7 +422,7 @@ mod tests {
         let prefixes = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
         let request = BlockRequest { prefixes, ..BlockRequest::default() };
         assert_eq!(filters.block("edge", &request).unwrap(), Blocked { changed: 2, listed: 2 });
-        // Prefixes whose end is renewed need no space.
+        // Blocking a prefix again with a new end time needs no space.
         assert!(filters.check_space_of("edge", &request, 2).is_ok());
         let more = |text: &str| {
             let prefixes = request.prefixes.iter().copied().chain([text.parse().unwrap()]).collect();
@@ -445,7 +445,7 @@ mod tests {
         assert!(Expiring::blocks(vec![Expiring("x".to_owned(), None)]).is_empty());
     }
 
-    /// Returns a configuration in which port `a` names a filter with a block list.
+    /// Returns a configuration in which port `a` refers to a filter with a block list.
     fn config(path: &Path) -> Config {
         let text = format!(
             "[port.a]\nkind='tap'\nfilter='edge'\n[filter.edge]\nblocklist={path:?}\n\
@@ -460,8 +460,8 @@ mod tests {
         path
     }
 
-    /// Changes the filters as the data plane does. Returns a view of the list that was built before the change, and the
-    /// record of the change.
+    /// Changes the filters as the data plane does. Returns a view of the list that was built before the change (`None`
+    /// if no list was built), and the record of the change.
     fn change(filters: &mut Filters, new: &Config, before: &Config) -> (Option<ListView>, Changed) {
         let files = BlocklistFiles::read(new, before).unwrap();
         let mut lists = files.build(new, before, |name| filters.list_state(name)).unwrap();
@@ -559,7 +559,7 @@ mod tests {
         assert_eq!(is_listed(&filters), (true, false));
         block(&mut filters, Some(1000), false);
         assert_eq!(is_listed(&filters), (true, false), "the file lists it for ever");
-        // Once an operator has removed the prefix, it is the operator's.
+        // Once an operator has unblocked the prefix, it no longer counts as a prefix of the file.
         block(&mut filters, None, true);
         block(&mut filters, Some(1000), false);
         block(&mut filters, Some(2000), false);
@@ -586,8 +586,8 @@ mod tests {
         std::fs::remove_file(path).unwrap();
     }
 
-    /// If a change fails, the former list is restored without being built again. The caller drops the list that was
-    /// built for the change.
+    /// If a change fails, the former list is restored without being built again. The list that was built for the change
+    /// becomes former state, which the caller drops.
     #[test]
     fn a_change_that_fails_puts_the_same_list_back() {
         if !testbed::privileged() {
@@ -610,7 +610,7 @@ mod tests {
         assert!(before.is_of(running.list.as_ref().unwrap()), "the same table");
         assert_eq!((list(&filters).1, running.definition.prefixes.len()), (length, 1));
         assert!(!filters.former().is_empty() && filters.former().is_empty());
-        // The same where the change takes the rule away that refers to the list.
+        // The former list is also restored if the change removes the rule that refers to it.
         let mut unlisted = second.clone();
         for rule in unlisted.filters.values_mut().flat_map(|filter| &mut filter.rules) {
             rule.matches.listed = false;
@@ -620,7 +620,7 @@ mod tests {
         let running = filters.running.values().next().unwrap();
         assert!(before.is_of(running.list.as_ref().unwrap()), "the same table");
         assert_eq!((list(&filters).1, running.definition.prefixes.len()), (length, 1));
-        // A filter that is removed is not dropped while the data plane is locked.
+        // A removed filter is kept as former state, so that it is not freed while the data plane is locked.
         filters.retain(&Config::default());
         assert!(filters.running.is_empty() && !filters.former().is_empty());
         for path in [one, two] {

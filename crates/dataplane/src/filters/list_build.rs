@@ -1,5 +1,5 @@
 //! Builds the tables of block lists while the data plane is not locked, because the table of a long list takes seconds
-//! to build. The data plane is locked before the build to copy the blocked prefixes, and after the build to exchange
+//! to build. The data plane is only locked before the build, to copy the blocked prefixes, and after it, to exchange
 //! the tables. Prefixes that are blocked or unblocked during the build are also changed in the new table.
 
 use std::collections::BTreeMap;
@@ -44,13 +44,13 @@ pub struct ReadList {
 
 /// Result of an attempt to exchange a block list.
 pub enum Reloaded {
-    /// The filter has the list that was read.
+    /// The filter now uses the list that was read.
     Done(Blocked),
-    /// Prefixes were blocked or unblocked while the list was built. The list must be updated to the currently blocked
-    /// prefixes.
+    /// Prefixes were blocked or unblocked while the list was built. The caller must update the list to the prefixes
+    /// that are blocked now (second value), and try again.
     Behind(Box<ReadList>, Arc<Blocks>),
-    /// The configuration now names another file for the filter, or the filter's list has gained or
-    /// lost its table. The list must be read again.
+    /// The list must be read again, because the configuration now names another file for the filter, or because the
+    /// filter's list has gained or lost its table.
     OtherSource,
 }
 

@@ -41,7 +41,7 @@ impl BlocklistFiles {
     }
 
     /// Builds the block lists that a change of the configuration from `before` to `new` needs. `state_of` returns the
-    /// current block list of a filter.
+    /// current state of a filter's block list.
     ///
     /// # Errors
     /// Returns an error if the kernel has no memory for a list.
@@ -78,8 +78,8 @@ impl BlocklistFiles {
         Ok(lists)
     }
 
-    /// Returns the prefixes of a file. A file that was not read before the running state was locked, because
-    /// another change of the configuration was applied first, is read now.
+    /// Returns the prefixes in the file of a filter's block list. If the file was not read before the running state was
+    /// locked, because another change of the configuration was applied in the meantime, reads the file now.
     pub(super) fn prefixes(&self, name: &FilterName, path: &Path) -> Result<Arc<[Prefix]>, PlaneError> {
         match self.0.get(path) {
             Some(prefixes) => Ok(Arc::clone(prefixes)),

@@ -1,15 +1,15 @@
-//! Running filters. The kernel objects of a filter are created when the hook of a port first needs them. All
-//! ports that name the filter share its kernel objects, which can be changed under traffic. For ports without
-//! a hook, workers apply the filter in their ingress stage (`stage.rs`). After a change of the filter, the
-//! next snapshot contains a new ingress stage.
+//! Running filters. The kernel objects of a filter are created when the hook of a port first needs them. All ports that
+//! refer to the filter share its kernel objects, which can be changed while traffic flows. For ports without a hook,
+//! workers apply the filter in their ingress stage (`stage.rs`). After a change of the filter, the next snapshot
+//! contains a new ingress stage.
 //!
 //! ```text
 //!  configuration --prepare: read, compile--> Definition --change--> rules and list in the kernel
 //!               (an error changes nothing)                   `ensure`: each port's hook gets the filter that the port names
 //! ```
 //!
-//! A filter is compiled when a port names the filter. The rules of other filters are only checked (`compile.rs`).
-//! Large tables and lists are built before the data plane is locked, and freed after the data plane is unlocked.
+//! A filter is compiled when a port refers to it. The rules of other filters are only checked (`compile.rs`). Large
+//! tables and lists are built before the data plane is locked, and freed after the data plane is unlocked.
 //!
 //! A filter that a killed predecessor left in a pinned hook is adopted with its counters. The adopted filter is
 //! identified by the filter name in the port's configuration. After a hand-over, filters are adopted when the
@@ -60,24 +60,24 @@ use worker_stage::Stage;
 #[derive(Default)]
 pub struct Filters {
     running: BTreeMap<FilterName, Filtering>,
-    /// Former state of filters, kept until the caller has unlocked the data plane, because freeing the state
-    /// takes long ([`Filters::former`]).
+    /// Former state of filters that changes have replaced. Freeing the state takes long, so the caller drops it after
+    /// the data plane is unlocked ([`Filters::former`]).
     former: Vec<Former>,
 }
 
-/// Former state of filters, such as tables and block lists. The caller only drops this state.
+/// Former state of filters, such as tables and block lists, which only has to be dropped.
 pub type Former = Box<dyn Send>;
 
 /// State of a running filter: its definition, its kernel objects, its ingress stage and its counters.
 struct Filtering {
     definition: Definition,
-    /// Prefixes that an operator has blocked. A list that is being built refers to a snapshot, which later changes do
-    /// not alter.
+    /// Prefixes that an operator has blocked. While a list is being built, it shares this value, and later changes are
+    /// made in a copy.
     blocks: Arc<Blocks>,
     /// Lower bound of the end times in `blocks`. `None` if no blocked prefix has an end time.
     next_end: Option<Moment>,
-    /// Block list of the filter. `None` while no rule refers to the list, or neither a hook nor a worker uses
-    /// the filter.
+    /// Block list of the filter. `None` if no rule refers to the list, or if neither a hook nor a worker uses the
+    /// filter.
     list: Option<Blocklist>,
     /// List that was built before the data plane was locked and is not used yet.
     built: Option<BuiltList>,
@@ -87,9 +87,10 @@ struct Filtering {
     kernel: Option<Kernel>,
     /// Ingress stage for the workers of ports without a hook. `None` until such a port uses the filter.
     stage: Option<Arc<Stage>>,
-    /// Counters of the filter's rules for the packets to which workers, and not hooks, have applied the filter.
+    /// Counters of the filter's rules, for the packets to which workers have applied the filter. Hooks have their own
+    /// counters.
     tally: Tally,
-    /// Number of the block list's prefixes that do not fit into its kernel table, as last logged.
+    /// Number of prefixes of the block list that do not fit into its kernel table, as it was last logged.
     unlisted: usize,
 }
 
@@ -99,7 +100,7 @@ pub struct Definition {
     wanted: model::Filter,
     /// Rules of the filter that have not expired.
     rules: RuleSet,
-    /// Tables of the rules. `None` while no port names the filter.
+    /// Tables of the rules. `None` if no port refers to the filter.
     compiled: Option<Arc<Compiled>>,
     /// Prefixes in the block list's file, sorted.
     prefixes: Arc<[Prefix]>,
@@ -246,12 +247,12 @@ impl Filters {
                 continue;
             };
             if let Some(running) = self.running.get_mut(&name) {
-                // Rules that the change removed come back with their counters.
+                // Rules that the change has removed are restored with their counters.
                 let now = running.counters();
                 running.tally.inherit(counted.into_iter().filter(|rule| !now.contains_key(&rule.name)));
                 match running.put_back_list(&definition) {
                     Ok(replaced) => self.former.extend(replaced.map(|list| Box::new(list) as Former)),
-                    // The list is then built from its prefixes.
+                    // If this fails, the list is built again from its prefixes.
                     Err(error) => {
                         tracing::error!(filter = %name, %error, "its former list could not be put back")
                     }
@@ -269,16 +270,16 @@ impl Filters {
         self.former.push(Box::new(changed));
     }
 
-    /// Returns the former state that changes have replaced. Freeing this state takes long, so the caller drops the
-    /// state after the data plane is unlocked.
+    /// Returns the former state that changes have replaced. Freeing this state takes long, so the caller must drop it
+    /// only after the data plane is unlocked.
     pub fn former(&mut self) -> Vec<Former> {
         let lists = self.running.values_mut().filter_map(|running| running.former.take());
         self.former.extend(lists.map(|list| Box::new(list) as Former));
         std::mem::take(&mut self.former)
     }
 
-    /// Removes filters that the new configuration does not contain, ingress stages that no port uses, and the tables
-    /// of filters that no port names.
+    /// Removes filters that the new configuration does not contain, ingress stages that no port uses, and the tables of
+    /// filters to which no port refers.
     pub fn retain(&mut self, new: &Config) {
         let removed: Vec<_> =
             self.running.extract_if(.., |name, _| !new.filters.contains_key(name)).collect();
@@ -296,27 +297,27 @@ impl Filters {
         for (_, running) in self.running.iter_mut().filter(|(name, _)| !served.contains(name)) {
             running.stage = None;
             if running.kernel.is_none() {
-                // The list has no user any more, and would not be kept up to date.
+                // Neither a hook nor a worker uses the list any more, so the list would not be updated.
                 self.former.extend(running.list.take().map(|list| Box::new(list) as Former));
             }
         }
     }
 
-    /// Installs in every port's hook the filter that the port names. Skips hooks that are detached. For ports without
-    /// a hook, prepares the filter for the workers. [`Filters::ensure_workers`] then publishes the filter to the
-    /// workers.
+    /// Installs in every port's hook the filter to which the port refers. Skips hooks that are detached. For ports
+    /// without a hook, prepares the filter for the workers. [`Filters::ensure_workers`] then publishes the filter to
+    /// the workers.
     ///
     /// # Errors
-    /// Returns an error for the first hook that refuses its filter, or an error for a filter that only a hook
-    /// can apply.
+    /// Returns an error for the first hook that refuses its filter, or an error for a filter that only a hook can
+    /// apply.
     pub fn ensure(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
         ports.iter_mut().try_for_each(|(port, running)| self.ensure_hook(port, running))?;
-        // After the hooks, because a hook may bring a block list.
+        // The workers follow the hooks, because installing a filter in a hook may create the block list.
         ports.iter().try_for_each(|(port, running)| self.serve(port, &running.wanted).map(drop))
     }
 
-    /// Installs in a port's hook the filter that the port names. A hook that drops all frames because its
-    /// filter is not installed then starts to pass frames. Does nothing if the hook is detached.
+    /// Installs in a port's hook the filter to which the port refers. If the hook dropped all frames because its filter
+    /// was not installed, it then starts to pass frames. Does nothing if the hook is detached.
     fn ensure_hook(&mut self, port: &PortName, running: &mut Running) -> Result<(), PlaneError> {
         let wanted = named(running).cloned();
         let Some(hook) = &mut running.hook else { return Ok(()) };
@@ -368,8 +369,8 @@ impl Filters {
         let taken = self.ids();
         let running = self.running.get_mut(name).ok_or_else(|| no_such_filter(port, name))?;
         if let Some(kernel) = &running.kernel {
-            // Equal counters are not sufficient: a hook from a predecessor has the counters with its own
-            // rules.
+            // Equal counters do not prove that the rules are equal: the hook of a predecessor has the filter's
+            // counters, but its own rules.
             let same = kernel.filter.is_on(hook);
             return if same {
                 Ok(())
@@ -486,8 +487,8 @@ impl Filtering {
     /// Adopts the kernel objects of the filter that a predecessor process left in a hook.
     fn adopt(&mut self, hook: &mut Attached) -> Result<Kernel, xdp::Error> {
         let Some(mut filter) = Filter::of(hook)? else { return self.make(hook) };
-        // The predecessor's program may read a list of another format, so it keeps its own until the program
-        // is replaced.
+        // The predecessor's program may read block lists of another format. The hook therefore keeps its own list until
+        // the program is replaced.
         let made = if self.list.is_none() { self.new_list()? } else { None };
         if let Some(list) = self.list.as_ref().or(made.as_ref()) {
             filter.use_list(list)?;
@@ -497,8 +498,8 @@ impl Filtering {
         Ok(Kernel { filter, followed: Arc::default() })
     }
 
-    /// Removes and returns the tables of a filter that no port names any more. The counts of the
-    /// filter's rules are kept.
+    /// Removes and returns the tables of a filter to which no port refers any more. The counts of the filter's rules
+    /// are kept.
     fn release(&mut self) -> Option<Former> {
         let compiled = self.definition.compiled.take();
         if compiled.is_none() && self.kernel.is_none() && self.stage.is_none() {
@@ -536,7 +537,7 @@ impl Filtering {
 
     /// Writes the current rules of the filter to every hook in which the filter is installed.
     fn write_rules(&mut self, ports: &mut Ports) -> Result<(), xdp::Error> {
-        // A filter without tables is one that no port of the configuration names.
+        // A filter without tables is a filter to which no port of the configuration refers.
         let (Some(kernel), Some(compiled)) = (&mut self.kernel, &self.definition.compiled) else {
             return Ok(());
         };
@@ -554,7 +555,8 @@ impl Filtering {
         if let Some(list) = &mut self.list {
             list.expire(now)?;
         }
-        // The list may need several calls. Until then, prefixes that it still has stay known as blocked.
+        // Several calls may be needed to remove all expired prefixes from the list. Until then, the expired prefixes
+        // stay in `blocks`.
         let is_current = self.list.as_ref().and_then(Blocklist::next_expiry).is_none_or(|next| next > now);
         if is_current && self.next_end.is_some_and(|next| next <= now) {
             Arc::make_mut(&mut self.blocks).retain(|_, until| until.is_none_or(|until| until > now));
@@ -563,9 +565,9 @@ impl Filtering {
         Ok(())
     }
 
-    /// Replaces the rules with the `remaining` rules, those that had not expired at the time `at`. Does nothing if the
-    /// rules have changed since `remaining` was computed. A later call then gets the current remaining rules. Rules
-    /// that have expired since `at` are removed by a later call, too. Returns the former tables.
+    /// Replaces the rules with the rules in `remaining`, which had not expired at the time `at`. Does nothing if the
+    /// rules were changed after `remaining` was computed, and leaves the removal to a later call. Rules that have
+    /// expired since `at` are removed by a later call as well. Returns the former tables.
     fn expire_rules(
         &mut self,
         name: &FilterName,

@@ -11,7 +11,7 @@ use super::rule_tables::compile;
 
 /// Filters in which rules have expired, each with its remaining rules.
 pub struct Remaining {
-    /// Time at which the rules that do not remain had expired.
+    /// Time for which the remaining rules were computed: all other rules had expired at this time.
     pub(super) at: Moment,
     pub(super) filters: BTreeMap<FilterName, RemainingRules>,
 }
@@ -19,7 +19,7 @@ pub struct Remaining {
 /// Rules of a filter that have not expired.
 pub(super) struct RemainingRules {
     pub(super) rules: RuleSet,
-    /// Whether the filter needs tables, because a port names the filter.
+    /// Whether the filter needs tables, because a port refers to it.
     pub(super) needs_tables: bool,
     /// Whether hooks apply the filter.
     pub(super) in_hooks: bool,

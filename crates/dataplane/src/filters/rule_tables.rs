@@ -1,5 +1,5 @@
 //! Compiles the rules of one filter into tables, and writes the tables for hooks to the kernel. Both take seconds for
-//! thousands of rules, so callers do not lock the data plane meanwhile.
+//! thousands of rules, so callers must not hold the lock of the data plane.
 
 use std::sync::Arc;
 

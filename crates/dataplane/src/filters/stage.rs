@@ -72,8 +72,7 @@ impl Filtering {
         self.make_stage()
     }
 
-    /// Creates the ingress stage again, with its current counters. Nothing is done if the filter has no
-    /// ingress stage.
+    /// Creates the ingress stage again, with its current counters. Does nothing if the filter has no ingress stage.
     pub(super) fn remake_stage(&mut self) -> Result<(), xdp::Error> {
         if self.stage.is_some() {
             self.make_stage()?;
@@ -81,8 +80,8 @@ impl Filtering {
         Ok(())
     }
 
-    /// Creates the ingress stage again if the rules or the table of the block list have changed. Returns
-    /// whether the stage was created.
+    /// Creates the ingress stage again if the rules or the table of the block list have changed. Returns whether a new
+    /// stage was created.
     fn renew(&mut self) -> Result<bool, xdp::Error> {
         let Some(stage) = &self.stage else { return Ok(false) };
         let same_list = match (stage.0.list(), &self.list) {

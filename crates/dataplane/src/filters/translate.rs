@@ -27,7 +27,7 @@ pub fn rules(filter: &model::Filter) -> RuleSet {
     }
 }
 
-/// Readings of the wall clock and of the hook's clock at one moment, for the conversion of times.
+/// Times of the wall clock and of the hook's clock that were read at the same moment, for the conversion of times.
 #[derive(Clone, Copy)]
 struct Clocks {
     since_1970: Duration,
@@ -42,7 +42,7 @@ impl Clocks {
 
     fn moment(self, time: Timestamp) -> Moment {
         let left = Duration::from_secs(time.0).checked_sub(self.since_1970);
-        // A time in the past is already over.
+        // A time in the past is converted to the start of the hook's clock.
         left.map_or(Moment(0), |left| self.monotonic.after(left))
     }
 }
