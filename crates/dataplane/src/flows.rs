@@ -1,9 +1,9 @@
 //! OpenFlow bridges: their flow tables, the slow-path thread (which translates packets that miss the workers' caches),
 //! and the interface that controllers use.
 //!
-//! The flow tables exist as long as their bridge has the setting `openflow`, whatever else changes in the bridge. The
-//! configuration snapshot of the workers refers to the tables. OpenFlow sessions run outside the data plane and access
-//! a bridge through its [`OfDatapath`].
+//! The flow tables of a bridge exist as long as the bridge has the setting `openflow`, even if other settings of the
+//! bridge change. The configuration snapshot of the workers refers to the tables. OpenFlow sessions run outside the
+//! data plane and access a bridge through its [`OfDatapath`].
 
 mod clock;
 mod flow_ports;
@@ -53,7 +53,7 @@ const CACHE: lookup::FlowLimits = lookup::FlowLimits { flows: 250_000, masks: 25
 /// Time limit for the slow path to revalidate all megaflows of the workers' caches once.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Interval at which the function that stops the slow path checks whether the slow-path thread has ended.
+/// Interval at which [`Flows::halt_by`], which stops the slow path, checks whether the slow-path thread has ended.
 const HALT_LOOK: Duration = Duration::from_micros(200);
 
 /// Renames a rule file that cannot be read, so that it is not overwritten. Returns a diagnostic about the file.
@@ -71,8 +71,8 @@ fn put_aside(bridge: &str, path: &Path, error: &stored_flows::KeptError) -> Doct
     DoctorFinding { object: format!("bridge.{bridge}"), severity: Finding::Error, finding, fix }
 }
 
-/// Returns a listener that logs added and removed megaflows in Open vSwitch's format, while the log of
-/// `vlog/set dpif_netdev:dbg` is enabled.
+/// Returns a listener that logs added and removed megaflows in Open vSwitch's format. The listener logs only while
+/// `vlog/set dpif_netdev:dbg` is in effect.
 fn log_of_flows() -> FlowListener {
     FlowListener {
         listens: || tracing::enabled!(target: "dpif_netdev", tracing::Level::DEBUG),
@@ -99,8 +99,9 @@ pub struct Flowing {
     of_datapath: Arc<OfDatapath>,
 }
 
-/// Flow tables of all OpenFlow bridges. A hand-over waits until none of them is locked, because a large change by a
-/// controller may keep a bridge's tables locked for long.
+/// Flow tables of all OpenFlow bridges, for the wait at the beginning of a hand-over. The hand-over starts only when
+/// none of the tables is locked, because a large change by a controller may keep the tables of a bridge locked for
+/// long.
 pub struct Held(Vec<(BridgeName, Arc<FlowTables>)>);
 
 impl Held {
@@ -141,8 +142,9 @@ impl Held {
     }
 }
 
-/// Memory in bytes of a flow entry with one output action. The size estimate of a hand-over message subtracts it from
-/// the memory of each flow entry, because the fixed 300 bytes per entry already include one output action.
+/// Memory in bytes of a flow entry with one output action. The size estimate for a hand-over message counts 300 bytes
+/// for each flow entry, including one output action. To obtain the size of the other actions, the estimate subtracts
+/// this memory from the memory of the flow entry.
 const RULE_OCTETS: usize = 1_500;
 
 /// State of the running slow path: its thread, which translates packets that miss the workers' caches (upcalls), its
@@ -153,16 +155,16 @@ struct Deciding {
     thread: JoinHandle<Vec<KnownFlow>>,
 }
 
-/// Initial state for a bridge that has not been created yet, from a predecessor process or from a rule file: its flow
-/// tables, and its OpenFlow port numbers by port name.
+/// Initial state of a bridge that has not been created yet: its flow tables, and its OpenFlow port numbers by port
+/// name. The state comes from a predecessor process or from a rule file.
 struct Given {
     rules: Pipeline,
     numbers: BTreeMap<String, u32>,
     of_datapath: Option<OfDatapathRecord>,
 }
 
-/// Barriers that were requested from bridges. The barrier of a bridge completes when the workers' caches agree with the
-/// flow tables of the bridge.
+/// Barriers that were requested from bridges. A bridge's barrier completes when the workers' caches agree with the
+/// bridge's flow tables.
 struct Barriers {
     asked: usize,
     completed: usize,
@@ -232,7 +234,8 @@ pub struct Flows {
     known: Vec<KnownFlow>,
     /// Diagnostics of rule files that could not be read and were moved aside.
     damaged: Vec<DoctorFinding>,
-    /// OpenFlow datapaths and settings of the bridges, as the sessions with controllers receive them.
+    /// OpenFlow datapaths and settings of the bridges, by bridge name. The channel sends them to the task that holds
+    /// the sessions with controllers.
     leaders: tokio::sync::watch::Sender<BTreeMap<BridgeName, (OpenFlow, Arc<OfDatapath>)>>,
 }
 
@@ -264,14 +267,15 @@ impl Flows {
         let gone: BTreeSet<u16> =
             self.bridges.extract_if(.., |name, _| !stays(name)).map(|(_, own)| own.tables.number()).collect();
         let mut changed = !gone.is_empty();
-        // A megaflow of a port must not match its packets in another bridge.
+        // When a port moves to another bridge, the megaflows of the former bridge must not match its packets.
         self.stale.has_bridges |= changed;
         for (name, bridge) in bridges {
             let Some(own) = config.bridges.get(name) else { continue };
             let Some(settings) = &own.settings.openflow else { continue };
             if !self.bridges.contains_key(name) {
                 let Some(flowing) = self.make(name, bridge, settings) else { continue };
-                // The slow path finds the megaflows of a removed bridge under its number.
+                // The slow path identifies bridges by their numbers. It finds the megaflows of a removed bridge if a
+                // new bridge has its number.
                 if gone.contains(&flowing.tables.number()) {
                     self.stale.bridges.insert(name.clone());
                 }
@@ -352,8 +356,8 @@ impl Flows {
 
     /// Removes cached megaflows of removed ports or bridges. This must happen before the next snapshot is published,
     /// because a port's packets may then belong to another bridge. Other megaflows stay. If no bridge is left or the
-    /// slow path does not answer, all megaflows are removed, and upcalls are not processed until [`Flows::ensure`] is
-    /// called.
+    /// slow path does not answer, stops the slow path and removes all megaflows. Upcalls then wait until
+    /// [`Flows::ensure`] starts the slow path again.
     pub fn forget(&mut self, engine: &Engine) {
         let stale = std::mem::take(&mut self.stale);
         // The slow path no longer knows such ports and bridges, and removes their megaflows when it
@@ -455,9 +459,9 @@ impl Flows {
         }
     }
 
-    /// Waits until the workers' caches contain no megaflows of removed ports and bridges. The wait covers only the
-    /// bridges that lost ports. If it takes too long, all megaflows of these bridges are removed. Returns false if no
-    /// bridge is left, or if the removal also takes too long.
+    /// Waits until the workers' caches contain no megaflows of removed ports and bridges. Waits only for the bridges
+    /// that lost ports. If the wait takes too long, removes all megaflows of these bridges. Returns false if no bridge
+    /// is left, or if this removal takes too long as well.
     fn are_forgotten(&self, stale: &Stale) -> bool {
         let concerns = |name: &BridgeName| stale.bridges.contains(name);
         let mut own = self.ask(concerns);
@@ -487,7 +491,7 @@ impl Flows {
         Barriers { asked, completed: 0, is_done }
     }
 
-    /// Returns the flow tables of all OpenFlow bridges as records for a hand-over, by bridge name.
+    /// Returns the flow tables of all OpenFlow bridges as hand-over records, by bridge name.
     pub fn records(&self) -> BTreeMap<String, RulesRecord> {
         let record = |(name, own): (&BridgeName, &Flowing)| {
             let record = RulesRecord::of(&own.tables.lock(), own.named_numbers(), now());
@@ -496,22 +500,21 @@ impl Flows {
         self.bridges.iter().map(record).collect()
     }
 
-    /// Returns records, for a hand-over, of the megaflows that workers had cached when the slow
-    /// path was stopped.
+    /// Returns hand-over records of the megaflows that workers had cached when the slow path was stopped.
     pub fn known(&self) -> Vec<MegaflowRecord> {
         self.known.iter().map(MegaflowRecord::of).collect()
     }
 
-    /// Stores the initial states of bridges that will be created, and the megaflows that the next slow path installs in
-    /// the workers' caches.
+    /// Stores initial states for bridges that will be created (`records`), and megaflows that the next slow path
+    /// installs in the workers' caches (`known`).
     pub fn take_over(&mut self, records: BTreeMap<String, RulesRecord>, known: &[MegaflowRecord]) {
         self.known = known.iter().map(MegaflowRecord::read).collect();
         self.given =
             records.into_iter().map(|(name, record)| (name.clone(), given(&name, &record))).collect();
     }
 
-    /// Reads from the rule files in `directory` the initial states of bridges that will be created. A file that cannot
-    /// be read is renamed and reported, and its bridge starts with the state of a new bridge.
+    /// Reads the rule files in `directory` as initial states of bridges that will be created. A file that cannot be
+    /// read is renamed and reported, and its bridge starts like a new bridge.
     pub fn restore(&mut self, directory: &Path) {
         for name in stored_flows::bridges(directory) {
             match stored_flows::read(directory, &name) {
@@ -580,7 +583,7 @@ impl Flows {
     }
 }
 
-/// Converts a bridge's state from a hand-over or a rule file into the initial state of the bridge in this process.
+/// Converts a bridge's record from a hand-over or a rule file into the initial state of the bridge in this process.
 fn given(name: &str, record: &RulesRecord) -> Given {
     let mut rules = Pipeline::new();
     let refused = record.give(&mut rules, now());

@@ -71,8 +71,8 @@ impl Former {
         }
     }
 
-    /// Restores the former states of the kernel's ARP and IPv6 on the device, and of promiscuous
-    /// mode. If the kernel refuses to enable IPv6, IPv6 stays disabled.
+    /// Restores the former states of the kernel's ARP, of IPv6 and of promiscuous mode on the device. If the kernel
+    /// refuses to enable IPv6, IPv6 stays disabled.
     ///
     /// # Errors
     /// Returns an error if the device no longer exists or the kernel refuses a setting.

@@ -3,10 +3,10 @@
 //! OpenFlow flows. This module installs the stage, updates the BPF maps that the stage reads, and disables the stage
 //! while it must not forward.
 //!
-//! Without the offload, forwarding is only slower: if the stage cannot be installed, the failure is logged and workers
-//! forward. A change of the running configuration first removes all MAC table entries from the hooks
-//! ([`HookOffload::forget`]), and leaves all flows to the workers until the change ends. The next poll adds the entries
-//! again. The slow path selects the offloaded flows ([`super::flows`]).
+//! If the stage cannot be installed, the failure is logged and workers forward the frames, which is slower. A change of
+//! the running configuration first removes all MAC table entries from the hooks ([`HookOffload::forget`]), and leaves
+//! all flows to the workers until the change ends. The next poll adds the entries again. The slow path selects the
+//! offloaded flows ([`super::flows`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,17 +31,18 @@ use super::device::{self, inside, object, place};
 use super::parallel;
 use super::ports::{Ports, Running};
 
-/// Interval in seconds at which all MAC table entries in the hooks are compared with the bridges' tables. Between
-/// comparisons, a hook itself removes an entry whose address appears on another port.
+/// Interval in seconds at which all MAC table entries in the hooks are compared with the bridges' tables. Between two
+/// comparisons, a hook removes an entry itself if the entry's address appears on another port.
 const DOUBT: u32 = 5;
-/// Maximum rate, in frames per second, at which a hook sends frames of offloaded flows to the worker only to keep their
-/// order. Above this rate, frames are dropped for a moment so that the flows can move to the hook.
+/// Maximum rate, in frames per second, at which a hook may send frames of offloaded flows to the worker only to keep
+/// the frames in order. If the rate is exceeded, the hook drops such frames for a short time, so that it can take over
+/// the flows.
 const MANY: u32 = 50_000;
 /// Time in nanoseconds after which the permission of hooks to forward packets according to offloaded flows expires. The
 /// daemon renews the permission before it expires. Idle megaflows stay cached for the same time.
 const LEASE_NS: u64 = 10_000_000_000;
-/// Maximum time for which a hook drops the frames that it would send to the worker only to keep their order. In this
-/// time the worker can finish the earlier frames.
+/// Maximum time for which a hook drops the frames that it would otherwise send to the worker only to keep them in
+/// order. In this time, the worker can finish the earlier frames.
 const HOLD: Duration = Duration::from_millis(20);
 
 /// State of the offload of bridged frames to the hooks of all ports.
@@ -114,7 +115,7 @@ impl Stage {
     }
 }
 
-/// State of a port whose hook has a bridge stage.
+/// State of a port with a bridge stage in its hook.
 struct OffloadedPort {
     bridge: BridgeName,
     id: PortId,
@@ -157,15 +158,15 @@ struct RoutedOrder {
 struct Seen {
     /// Number of frames that the kernel has dropped at the queue.
     lost: u64,
-    /// Number of frames that the hook has sent to the worker only to keep their order: their flow is offloaded, but the
+    /// Number of frames that the hook has sent to the worker only to keep them in order: the flow is offloaded, but the
     /// worker had not finished earlier frames of the flow.
     waiting: u32,
     /// Sequence number of the last frame that the worker has finished and reported to the hook.
     done: u32,
 }
 
-/// Receives from a worker the sequence number of the last frame that it has finished, and writes the number to the
-/// frame order state of one queue in the hook.
+/// Receiver of a worker's progress reports about one queue. A report contains the sequence number of the last frame
+/// that the worker has finished. The number is written to the queue's frame order state in the hook.
 struct Progress {
     orders: Arc<Orders>,
     queue: u32,
@@ -244,8 +245,8 @@ impl HookOffload {
     }
 
     /// Makes the workers of ports that are router interfaces report to the ports' hooks which frames they have
-    /// finished. If `anew` is true, sets this up again for all ports, because they may have other workers. A port's
-    /// hook routes no packet before this is set up.
+    /// finished. If `anew` is true, sets up the reports of all ports again, because the ports may have other workers.
+    /// The hook of a port routes no packet before the reports are set up.
     pub fn follow_routers(&mut self, engine: &Engine, ports: &Ports, anew: bool) {
         self.routed.retain(|name, _| ports.contains_key(name));
         for (name, running) in ports {
@@ -270,8 +271,8 @@ impl HookOffload {
         }
     }
 
-    /// Brings the bridge stage of a port's hook up to date. Removes a stage that the port no longer needs. If the port
-    /// needs a new stage, installs it in the hook and returns it.
+    /// Updates the bridge stage of a port's hook. Removes a stage that the port no longer needs. If the port needs a
+    /// new stage, installs it in the hook and returns it.
     fn ensure_port<'s>(
         &mut self,
         engine: &Engine,
@@ -368,15 +369,16 @@ impl HookOffload {
         tell(engine, running, Some(&orders));
     }
 
-    /// Removes a port's bridge stage from the records. If `stays` is true, the port still exists, and the stage's
-    /// counts are kept for it.
+    /// Removes a port's bridge stage from the records. If `stays` is true, the port continues to exist, and its counts
+    /// so far are kept.
     fn leave(&mut self, name: &PortName, stays: bool) {
         let counts = self.counts(name);
         let (Some(gone), Some(devices)) = (self.ports.remove(name), &self.devices) else { return };
         if stays {
             self.past.insert(name.clone(), counts);
         }
-        // No hook may send to an empty entry.
+        // The bridge's MAC table entries are removed from the hooks before the port's device entry, so that no hook
+        // sends frames to an empty entry.
         if let Some(offload) = self.bridges.get_mut(&gone.bridge).filter(|_| gone.reached.is_some()) {
             offload.clear();
         }
@@ -389,8 +391,8 @@ impl HookOffload {
         }
     }
 
-    /// Updates the current time and the MAC table entries that the hooks read. Also refreshes the ages of the bridges'
-    /// MAC table entries that hooks have used. This function is called a few times a second.
+    /// Updates the current time and the MAC table entries that the hooks read. Also resets the ages of MAC table
+    /// entries that hooks have used. This function is called a few times a second.
     pub fn look(
         &mut self,
         engine: &Engine,
@@ -523,8 +525,8 @@ impl HookOffload {
     }
 }
 
-/// Makes the hooks of the queues in `held` drop the frames that they would send to the worker only to keep their order.
-/// This lasts until the worker has finished all earlier frames, but at most for `HOLD`.
+/// Makes the hooks of the queues in `held` drop the frames that they would otherwise send to the worker only to keep
+/// them in order. This lasts until the worker has finished all earlier frames, but at most for `HOLD`.
 fn hold(held: &[(Arc<Orders>, u32)]) {
     let begin = Instant::now();
     let mut behind: Vec<(&Orders, u32, u32)> = Vec::new();
@@ -553,8 +555,9 @@ fn wanted<'s>(
     let (bridge_name, _) = config.bridge_of(name.as_str())?;
     let bridge = bridges.get(bridge_name)?;
     let settings = &config.bridges.get(bridge_name)?.settings;
-    // Frame order is tracked by queue, and only in native mode one CPU at a time receives a queue. If the
-    // port uses software RSS, packets that one worker passes to another are not waited for.
+    // Frame order is tracked for each queue. This works only in native mode, in which one CPU at a time receives the
+    // frames of a queue. It also requires that the port does not use software RSS, because packets that one worker
+    // passes to another are not tracked.
     let native = running.hook.as_ref().is_some_and(|hook| hook.mode() == xdp::Mode::Native);
     let possible =
         native && running.wanted.bridged && running.wanted.port.admin && running.rss_table.is_none();
@@ -614,7 +617,7 @@ fn tell(engine: &Engine, running: &Running, orders: Option<&Arc<Orders>>) {
             let progress = Progress { orders: Arc::clone(orders), queue: u32::from(queue.0) };
             Box::new(progress) as Box<dyn CompletionSink>
         });
-        // A worker that does not answer reports nothing, and all frames are then passed up.
+        // If a worker does not answer, it reports nothing, and the hook passes all frames to the worker.
         let _ = engine.tell_progress(*worker, running.id, *queue, to);
     }
 }

@@ -21,7 +21,7 @@ pub struct HookTest {
 pub struct HookAnswer {
     /// Verdict of the program, with the reasons.
     pub says: HookSays,
-    /// Name of the device to which the kernel's routes send the frame.
+    /// Name of the device through which the kernel's routes send the frame.
     pub device: Option<String>,
 }
 

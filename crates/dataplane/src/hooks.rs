@@ -48,8 +48,8 @@ pub fn count_runs() -> Result<RunStatistics, PlaneError> {
     RunStatistics::enable().map_err(failed)
 }
 
-/// Returns the states of all hooks from the daemon's own data, and opens the programs that the
-/// hooks run now. The function `complete` adds the kernel's data.
+/// Returns the states of all hooks, with the daemon's own data and the program that each hook runs now. The function
+/// `complete` adds the other data of the kernel.
 fn known(running_state: &Mutex<RunningState>) -> Result<Vec<HookState>, PlaneError> {
     let running_state = locked(running_state);
     let with_hook = running_state
@@ -93,7 +93,7 @@ fn state(name: &str, running: &Running, hook: &Attached) -> Result<HookState, xd
         pins: hook.pin().map(|pin| pin.directory().display().to_string()),
         link: hook.link_id(),
         user_program: user_program(hook)?,
-        // The link of a device that is gone has no program.
+        // If the device no longer exists, no program is attached.
         program: hook.info().ok().map(program),
         maps: Vec::new(),
         counters: hook
@@ -105,7 +105,7 @@ fn state(name: &str, running: &Running, hook: &Attached) -> Result<HookState, xd
     })
 }
 
-/// Returns the custom program in front of the port's own program, without the custom program's maps.
+/// Returns the custom program that runs before the port's own program. The list of its maps is empty.
 pub fn user_program(hook: &Attached) -> Result<Option<UserProgram>, xdp::Error> {
     let state = |user: &xdp::user::UserProgram| {
         Ok(UserProgram {
@@ -129,7 +129,7 @@ fn stages(hook: &Attached, filtered: bool) -> Vec<&'static str> {
     let filter = filtered.then_some("filter");
     let (flows, table) = hook.steers().unwrap_or_default();
     let before = filter.into_iter().chain(flows.then_some("flows"));
-    // A hook that forwards by the kernel's routes has no stage that sends frames to workers.
+    // A hook that forwards according to the kernel's routes has no stage that sends frames to workers.
     if hook.fib().is_some() {
         return before.chain(["fib"]).chain(table.then_some("steering")).collect();
     }
@@ -161,7 +161,7 @@ fn complete(mut hooks: Vec<HookState>) -> Vec<HookState> {
         let namespace = hook.namespace.as_deref().and_then(|name| name.parse::<Namespace>().ok());
         let object = format!("port.{}", hook.port);
         let device = hook.device.clone();
-        // Features that cannot be read, as in a namespace that is gone, are left out.
+        // Features that cannot be read, for example in a namespace that no longer exists, are omitted.
         let features = inside(&object, namespace.as_ref(), move || {
             Ok(link::find(&device).ok().map(|info| xdp_features_of(info.ifindex)))
         });

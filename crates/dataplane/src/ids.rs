@@ -29,7 +29,7 @@ impl Numbers {
         Some(number)
     }
 
-    /// Assigns to a name the number `number`, which it had in a predecessor process.
+    /// Assigns the number `number` to a name that had this number in a predecessor process.
     pub fn insert(&mut self, number: u16, name: &str) {
         self.next = self.next.max(number.saturating_add(1));
         self.names.insert(number, name.to_owned());

@@ -245,7 +245,7 @@ impl DataPlane {
                 let plane = weak.upgrade()?;
                 let took = plane.with_engine(|engine| {
                     let mut running_state = locked(&plane.running_state);
-                    // Without the time that others have held the lock.
+                    // The time is measured without the wait for the lock.
                     let begun = Instant::now();
                     running_state.routing_has_changed(engine);
                     begun.elapsed()
@@ -304,7 +304,7 @@ impl DataPlane {
         let remaining =
             if may_expire { locked(&self.running_state).filters.remaining() } else { Remaining::none() };
         let has_expired = !remaining.is_empty();
-        // Compiled without the lock, because that can take seconds.
+        // The rules are compiled without the lock, because the compilation can take seconds.
         let remaining = remaining.compiled();
         let mut reader = locked(&self.snooped);
         let messages = reader.read();
@@ -335,7 +335,7 @@ impl DataPlane {
         if has_expired {
             *locked(&self.next_expiry) = Instant::now() + EXPIRY_PAUSE * begin.elapsed();
         }
-        // Long to free, so after everything is unlocked.
+        // Freeing takes long, so it is done after everything is unlocked.
         drop((reader, snooping));
         drop(former);
     }
@@ -404,8 +404,7 @@ impl DataPlane {
         self.handing_over.cancel();
     }
 
-    /// Returns the process ID of the successor that has taken over the data plane. Returns `None` if no
-    /// successor has taken over.
+    /// Returns the process ID of the successor that has taken over the data plane. Returns `None` if there is none.
     pub fn left_to(&self) -> Option<u32> {
         *self.left.borrow()
     }
@@ -429,7 +428,7 @@ impl DataPlane {
                     if let Err(error) = hook.detach() {
                         tracing::warn!(%error, "a hook could not be taken off");
                     }
-                    // Devices created by the daemon stay. Other devices are given back to the kernel.
+                    // Devices that the daemon created are kept. For other devices, the former settings are restored.
                     open::unmake(&name, &running.wanted, &Footprint { made: false, ..running.footprint });
                 }
                 None => {}
@@ -441,10 +440,10 @@ impl DataPlane {
             Ok(queues) => queues.into_iter().for_each(|(_, _, _, queue)| queue.close(&mut pool)),
             Err(error) => tracing::warn!(%error, "a worker did not stop"),
         }
-        // After the workers have stopped, because workers wait for the slow path.
+        // The slow path stops after the workers, because workers wait for the slow path.
         running_state.flows.halt();
         drop(running_state);
-        // A start that failed has changed no rules.
+        // If the start has failed, no rules have changed.
         if self.settled.load(Ordering::Acquire) {
             self.keep_rules(true);
         }

@@ -14,9 +14,8 @@ const SUCCESSION: Duration = Duration::from_secs(2);
 /// Interval at which a new client tries to become the reader of a ring of captured frames.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Calls `begin` and repeats the call while it fails with [`FailureKind::Busy`], for at most
-/// [`SUCCESSION`]. A client that starts a capture right after the end of another capture is
-/// therefore not refused.
+/// Calls `begin`. If the call fails with [`FailureKind::Busy`], repeats it for at most [`SUCCESSION`]. A client that
+/// starts a capture right after the end of another capture is therefore not refused.
 ///
 /// # Errors
 /// Returns the last error of `begin`.
@@ -39,8 +38,8 @@ pub struct Listener {
     missed: u64,
     /// Total number of captured frames that did not fit into the client's queue.
     lost: u64,
-    /// Number of dropped frames that were already reported to the client, or that were dropped before the
-    /// client connected.
+    /// Number of dropped frames that are not to be reported any more: they were already reported to the client, or were
+    /// dropped before the client connected.
     told: u64,
 }
 

@@ -51,7 +51,7 @@ pub fn follow(running_state: &mut RunningState, engine: &Engine) -> bool {
     changed
 }
 
-/// Returns the internal ports whose MTU must change, each with the new MTU in bytes.
+/// Returns the internal ports whose MTU must change. The second value is the new MTU in bytes.
 fn behind(running_state: &RunningState) -> Vec<(PortName, u32)> {
     let mut behind = Vec::new();
     for bridge in running_state.config.bridges.values() {
@@ -74,11 +74,11 @@ fn behind(running_state: &RunningState) -> Vec<(PortName, u32)> {
     behind
 }
 
-/// Returns the MTU in bytes of a bridge's port, for the computation of the lowest MTU. Returns `None` if the port is
-/// ignored in this computation.
+/// Returns the MTU in bytes with which a bridge's port takes part in the computation of the lowest MTU. Returns `None`
+/// if the computation ignores the port.
 ///
-/// The owner of a namespace can set any MTU on the devices there. Therefore, the MTU of a device in a namespace counts
-/// as at least the MTU that IPv6 requires, unless the configuration itself sets a lower MTU for the port.
+/// The owner of a namespace can set any MTU on the devices in it. Therefore, an MTU of such a device below the minimum
+/// that IPv6 requires is replaced by this minimum, unless the configuration itself sets a lower MTU for the port.
 fn least_of(running: &Running) -> Option<u32> {
     let device = running.device.as_ref()?;
     let least = running.wanted.mtu().map_or(IPV6_MTU, |mtu| mtu.min(IPV6_MTU));

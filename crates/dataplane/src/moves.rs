@@ -14,7 +14,7 @@ use super::ports::Ports;
 const MANY: u64 = 50;
 /// Minimum time between two log messages about MAC address moves on one bridge.
 const LOG: Duration = Duration::from_secs(60);
-/// Time for which `doctor` continues to report a loop after the last second with many moves.
+/// Time after the last second with many moves for which `doctor` continues to report a loop.
 const TOLD: Duration = Duration::from_secs(10);
 
 /// Detected moves of MAC addresses between ports, for each bridge.
@@ -90,7 +90,7 @@ impl Seen {
         let mut most: Vec<(u64, PortName)> = self.counts.iter().map(since).collect();
         most.sort_by_key(|one| std::cmp::Reverse(one.0));
         let [(first, one), (second, other), ..] = most.as_slice() else { return None };
-        // If all moves lead to one port, the stations have moved there once.
+        // If all moves lead to one port, the stations have moved to this port once, and there is no loop.
         if *second < MANY / 2 || first + second < MANY {
             return None;
         }
@@ -120,7 +120,7 @@ mod tests {
         // Moves counted before the first poll do not belong to this second.
         assert_eq!(count([9000, 9000, 0], 0), None);
         assert_eq!(count([9001, 9000, 0], 1), None);
-        // A whole segment has moved to another port.
+        // All stations of a network segment have moved to another port.
         assert_eq!(count([9001, 9500, 1], 2), None);
         assert_eq!(count([9011, 9600, 101], 3), Some(("b".to_owned(), "c".to_owned(), 200)));
         assert_eq!(count([9011, 9700, 201], 4), None, "the log has said so");

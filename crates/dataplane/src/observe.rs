@@ -62,8 +62,8 @@ fn occupied(what: &str, error: &EngineError) -> PlaneError {
     PlaneError { kind, object: what.to_owned(), cause: error.to_string(), fix: "then try again".to_owned() }
 }
 
-/// A guard that exists as long as a capture or trace runs. Meanwhile, hooks (XDP programs) send every packet to the
-/// workers, because only workers record packets.
+/// Guard that exists as long as a capture or trace runs. While any such guard exists, hooks (XDP programs) send every
+/// packet to the workers, because only workers record packets.
 struct Watching {
     plane: Weak<DataPlane>,
     generation: u64,
@@ -278,7 +278,7 @@ fn trace_event(number: u64, traced: &Traced, names: &Names, clock: WallClock) ->
     let (steps, verdict) = words::tell(&traced.steps, names);
     TraceEvent {
         number,
-        // The rings of a trace are drained at once, so the packet's burst was a moment ago.
+        // The rings of a trace are read every few milliseconds, so the packet was processed a moment ago.
         at_ns: clock.at(monotonic().ns),
         worker: traced.worker.0,
         in_port: names.port(traced.port),
@@ -292,8 +292,8 @@ fn trace_event(number: u64, traced: &Traced, names: &Names, clock: WallClock) ->
 }
 
 /// Returns the steps in which a frame would be processed: first in the port's hook (XDP program), and then in a worker
-/// if the hook sends the frame there. `hook` is the result of the hook, with the device to which the kernel's routes
-/// send the frame. `rule` is the filter rule by which a worker would drop the frame.
+/// if the hook sends the frame to it. `hook` is the result of the hook, and names the device through which the kernel's
+/// routes send the frame. `rule` is the name of the filter rule because of which a worker would drop the frame.
 pub fn explain(
     engine: &Engine,
     names: &Names,
@@ -391,7 +391,7 @@ mod tests {
     fn a_thread_that_cannot_be_created_is_an_error_before_a_capture_begins() {
         let (ran, runs) = mpsc::channel();
         let (other, others) = (ran.clone(), ran.clone());
-        // No address space holds this stack.
+        // No address space is large enough for this stack.
         let refused = thread_for(Builder::new().stack_size(1 << 60), move |()| ran.send(()).unwrap());
         let error = no_thread("trace", &refused.unwrap_err());
         assert_eq!((error.object.as_str(), error.fix.as_str()), ("trace", "raise the limit of tasks"));

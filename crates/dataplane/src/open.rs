@@ -43,8 +43,8 @@ impl Opened {
     }
 }
 
-/// Opens a port. `known` contains the settings that the device had before it became a port, and the Ethernet addresses
-/// of a device that the daemon created. `busy_wait` is the maximum time to wait until the kernel releases the previous
+/// Opens a port. `known` contains the settings that the device had before it became a port and, if the daemon created
+/// the device, its Ethernet addresses. `busy_wait` is the maximum time to wait until the kernel releases the previous
 /// AF_XDP socket of a queue. `start` is the state that the ports of a starting daemon share.
 ///
 /// # Errors
@@ -106,8 +106,8 @@ pub fn open(
     Ok(opened)
 }
 
-/// Returns the error for a port of kind `ring`, which the daemon cannot open. The other end of a ring is a program that
-/// embeds the engine as a library, and the daemon is not such a program.
+/// Returns the error for a port of kind `ring`. The daemon cannot open such a port: the peer of a ring port is a
+/// program that embeds the engine as a library, and the daemon is not such a program.
 fn no_far_end(name: &PortName) -> PlaneError {
     PlaneError {
         kind: FailureKind::Invalid,
@@ -161,7 +161,7 @@ fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Resu
         // IPv6.
         _ => unready(request.name, &error),
     })?;
-    // A pair that was made again is another device.
+    // A veth pair that was created again has another interface index, so its device is not reserved yet.
     let reserved =
         reserved.filter(|(ifindex, _)| *ifindex == made.near.ifindex).map(|(_, reserved)| reserved);
     let mut opened = af_xdp::open(request, &made.near, reserved, pool);
@@ -177,8 +177,8 @@ fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Resu
     opened
 }
 
-/// Opens a TAP device, which the kernel removes when its last queue is closed. `first` is the Ethernet address that the
-/// TAP had when the port was open before.
+/// Opens a TAP device. The kernel removes the device when its last queue is closed. `first` is the Ethernet address
+/// that the TAP had when the port was last open.
 fn tap(
     name: &PortName,
     port: &model::Tap,

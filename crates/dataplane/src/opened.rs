@@ -14,7 +14,7 @@ use super::device::{Device, object};
 use super::foreign::Former;
 use super::pins::Claim;
 
-/// A port that is open, with queues that are not assigned to workers yet.
+/// A port whose queues are open, but not assigned to workers yet.
 pub struct Opened {
     /// Device of the port, if the port's kind has one.
     pub device: Option<Device>,
@@ -28,7 +28,7 @@ pub struct Opened {
     /// sockets. They are needed to fill the hook's XSKMAP and to read the sockets' counters from
     /// the kernel.
     pub sockets: Vec<(QueueId, OwnedFd)>,
-    /// Whether the port must complete transport checksums that the sender of a packet left to offloading.
+    /// Whether the port must complete the transport checksums of packets whose senders left them to checksum offload.
     pub complete_checksums: bool,
     /// Ingress stage with which workers apply the port's filter, if the port's kind has no hook.
     pub own: Option<Arc<dyn IngressStage>>,

@@ -31,14 +31,14 @@ pub fn sweep(running_state: &RunningState) {
                 Ok(None) => {}
                 Err(error) => tracing::warn!(%error, "a hook of an earlier process was not taken off"),
             },
-            // In other namespaces only dead hooks are removed: adopting a pin whose device is gone removes
-            // the pin.
+            // In other namespaces, only the pins of devices that no longer exist are removed. `adopt` removes such a
+            // pin.
             None => drop(xdp::adopt(&pinned.path)),
         }
     }
 }
 
-/// Returns whether a running port uses this pin, or a port waits for the device of the pin.
+/// Returns whether the pin belongs to a running port, or to a port that waits for its device.
 fn is_claimed(running_state: &RunningState, pinned: &Pinned) -> bool {
     running_state.ports.iter().any(|(name, running)| match &running.hook {
         Some(hook) => hook.pin().is_some_and(|pin| pin.name() == pinned.path.name()),

@@ -1,5 +1,5 @@
-//! Limits the rate of work that a tenant can cause: pauses after each round of work, and after each failed attempt of
-//! an operation.
+//! Limits the rate of work that a tenant can cause. There is a pause after each round of work, and after each failed
+//! attempt of an operation.
 
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ mod tests {
         let took = [1, 20, 300].map(Duration::from_millis);
         let mut left = took.into_iter();
         let mut paused = Vec::new();
-        // The fourth wake finds the end.
+        // The fourth round returns `None`, which ends the loop.
         rounds(std::iter::repeat_n((), 10), || left.next(), |pause| paused.push(pause));
         assert_eq!(paused, [20, 20, 300].map(Duration::from_millis));
     }

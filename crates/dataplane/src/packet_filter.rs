@@ -62,8 +62,8 @@ fn protocol(number: u8) -> String {
     }
 }
 
-/// Converts a packet filter of an API client into filters over flow keys. A packet matches if at least one of the
-/// returned filters matches. Each field with the meaning "source or destination" doubles the number of filters.
+/// Converts a packet filter of an API client into filters over flow keys. A packet matches if it matches at least one
+/// of the returned filters. Each field that means "source or destination" doubles their number.
 pub fn compile(wanted: &PacketFilter, port: Option<PortId>) -> Vec<Filter> {
     let mut texts = vec![Vec::new()];
     let mut both = |one: Vec<String>, other: Vec<String>| {

@@ -34,8 +34,8 @@ impl Claim {
         Self::shared(hook, directory)
     }
 
-    /// Converts the reservation of a device into a lock on the pin of the hook that is now attached
-    /// to the device. Returns `None` if the hook has no pin.
+    /// Converts the reservation of a device into a lock on the pin of the hook that has been attached to the device.
+    /// Returns `None` if the hook has no pin.
     pub fn after(reserved: Reserved, hook: &Attached) -> Option<Self> {
         let own = hook.pin()?.directory();
         // An adopted hook keeps its pin's directory, and the directory's lock becomes a shared one in one
@@ -130,7 +130,7 @@ pub fn reserve(name: &PortName, device: &str, ifindex: u32) -> Result<Reserved, 
         if pinned.ifindex != ifindex || Some(pinned.namespace) != namespace {
             continue;
         }
-        // A directory that disappears meanwhile has no user.
+        // If a directory disappears in the meantime, no process uses it.
         let Ok(directory) = File::open(pinned.path.directory()) else { continue };
         match directory.try_lock() {
             Ok(()) => reserved.push(directory),
@@ -301,8 +301,8 @@ fn in_use(port: &str) -> PlaneError {
     }
 }
 
-/// Returns the network namespace with the inode `number`: the daemon's own namespace (`Some(None)`), or a
-/// namespace in `/run/netns`.
+/// Returns the network namespace with the inode `number`. The result is `Some(None)` for the daemon's own namespace,
+/// `Some` for a namespace in `/run/netns`, and `None` if there is no such namespace.
 fn namespace_of(number: u64) -> Option<Option<Namespace>> {
     if inode(Path::new("/proc/self/ns/net")) == Some(number) {
         return Some(None);

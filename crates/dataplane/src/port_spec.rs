@@ -10,7 +10,7 @@ pub const ETHERNET_MTU: u32 = 1500;
 pub struct PortSpec {
     /// Configured settings of the port.
     pub port: Port,
-    /// How the port's hook (XDP program) treats received packets while the daemon does not run.
+    /// Policy of the port's hook (XDP program) for received packets while the daemon does not run.
     pub policy: HookPolicy,
     /// Whether the port belongs to a bridge.
     pub bridged: bool,

@@ -53,7 +53,7 @@ pub struct Running {
     pub sockets: Vec<(QueueId, OwnedFd)>,
     /// Changes that opening the port has made on the machine (created device, changed settings).
     pub footprint: Footprint,
-    /// Whether the port completes transport checksums that the sender of a packet left to offloading.
+    /// Whether the port completes the transport checksums of packets whose senders left them to checksum offload.
     pub complete_checksums: bool,
     /// MTU of the port: size in bytes of the largest layer-3 packet.
     pub mtu: u32,
@@ -132,7 +132,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Creates a running port. The port's queues are assigned to `workers` in turn.
+    /// Creates a running port. The port's queues are assigned to the workers in `workers` by round-robin.
     pub fn assemble(
         id: PortId,
         wanted: PortSpec,
@@ -360,7 +360,7 @@ fn workers(wanted: &PortSpec, count: usize) -> Vec<WorkerId> {
     if named.is_empty() { (0_u16..).map(WorkerId).take(count).collect() } else { named }
 }
 
-/// Returns a software RSS table in which the buckets are assigned to all workers in turn.
+/// Returns a software RSS table in which the buckets are assigned to all workers by round-robin.
 pub fn even_rss_table(workers: usize) -> RssBuckets {
     let workers = u16::try_from(workers.max(1)).unwrap_or(u16::MAX);
     let mut turn = (0..workers).cycle();

@@ -70,7 +70,7 @@ impl Plane for DataPlane {
                     orphans::sweep(&running_state);
                 }
             }
-            // A change that failed leaves former state too.
+            // A failed change also leaves former state, which must be freed.
             Ok((applied, running_state.filters.former()))
         })?;
         let notes = applied?;
@@ -84,7 +84,7 @@ impl Plane for DataPlane {
         locked(&self.running_state).filters.check_space(filter, request)?;
         let mut sum = Blocked::default();
         let (mut parts, mut failed) = (request.prefixes.chunks(at_once).peekable(), None);
-        // At least once, so that a request without prefixes is checked, too.
+        // The loop runs at least once, so that a request without prefixes is checked as well.
         loop {
             let prefixes = parts.next().unwrap_or_default().to_vec();
             let part = BlockRequest { prefixes, ..*request };
@@ -107,7 +107,7 @@ impl Plane for DataPlane {
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError> {
         loop {
             let source = locked(&self.running_state).filters.list_source(filter)?;
-            // Without the lock, because reading and building a long list takes seconds.
+            // This is done without the lock, because reading and building a long list takes seconds.
             let mut read =
                 Filters::build_list(&source, filters::read_blocklist(&source.name, &source.path)?)?;
             for attempt in 1..=RELOAD_ATTEMPTS {

@@ -22,8 +22,8 @@ pub struct FlowPorts {
     /// Descriptions at the last update of the ports. The descriptions are in the flow tables, or in `pending` if they
     /// have not been written yet. `None` before the first update.
     last: Option<Descriptions>,
-    /// Descriptions that a thread will write to the flow tables. The value changes only while the flow tables
-    /// are locked or while the data plane's state is locked, and only the newest descriptions are written.
+    /// Descriptions that a thread will write to the flow tables later. Only the newest descriptions are written. The
+    /// value is changed only by a thread that holds the lock of the flow tables or of the data plane's state.
     pending: Arc<Mutex<Option<Descriptions>>>,
 }
 
@@ -33,7 +33,7 @@ impl FlowPorts {
     ///
     /// The function waits for locked tables if ports were added or removed, or if the configuration of a port has
     /// changed. If only states of ports have changed and the tables are locked, a thread writes the changes later.
-    /// `dress` is called while the tables are locked. It adds to a port the settings that controllers have made.
+    /// `dress` adds to a port the settings that controllers have made. It is called while the tables are locked.
     pub fn describe(
         &mut self,
         tables: &Arc<FlowTables>,

@@ -19,23 +19,24 @@ use switch::flow::{FlowStats, Pipeline};
 use super::records::{MetersAndGroups, OptionRecord, RuleRecord, TableRecord, meters_and_groups};
 use super::stored_flows::{self, KeptError, Moment};
 
-/// Interval of the check for changed rules, which is also the minimum time between two writes of a bridge's
+/// Interval at which the rules are checked for changes. This is also the minimum time between two writes of a bridge's
 /// file.
 pub const LOOK: Duration = Duration::from_millis(500);
-/// Minimum interval between the starts of two writes of a rule file, as a multiple of the duration of the first write.
+/// Minimum interval between the starts of two consecutive writes of a rule file, as a multiple of the duration of the
+/// earlier write.
 const SHARE: u32 = 5;
-/// Maximum age of a rule file that contains rules with timeouts. The file holds the times at which these rules
-/// were last used and changed, so it becomes outdated even if no rule changes.
+/// Age at which a rule file is written again, if it contains rules with timeouts. Such a file contains the times at
+/// which these rules were last used and changed. It becomes outdated even if no rule changes.
 const AGED: Duration = Duration::from_secs(10);
 /// Time after which a failed write of a rule file is repeated.
 const RETRY: Duration = Duration::from_secs(5);
 /// Maximum number of rules that are copied during one lock of the flow tables. Fewer rules are copied if the
 /// rules have many actions.
 const PART: usize = 256;
-/// Maximum number of changed rules that are copied under one lock of the flow tables, to complete a copy.
+/// Maximum number of changed rules that are copied under one lock of the flow tables to complete a copy.
 const FEW: usize = 4096;
-/// Maximum work for copying actions when a copy of rules is completed under one lock. The unit is the visit of one rule
-/// ([`Pipeline::work_to_copy`](switch::flow::Pipeline::work_to_copy)).
+/// Maximum cost of the actions that are copied under one lock of the flow tables to complete a copy. The cost is
+/// computed by [`Pipeline::work_to_copy`](switch::flow::Pipeline::work_to_copy). Visiting one rule costs 1.
 const FEW_ACTIONS: usize = 1 << 16;
 /// Maximum number of times that changed rules are copied again, in parts, before a copy is abandoned or completed under
 /// one lock.
@@ -108,8 +109,9 @@ impl Keeper {
         }
     }
 
-    /// Writes a bridge's rule file. Logs only the first of consecutive failures, and the first success after a
-    /// failure. `last` means that this process ends after the call.
+    /// Writes a bridge's rule file. If several writes fail in succession, logs only the first failure, and logs the
+    /// first success afterwards. `could` states whether the last write succeeded. `last` means that this process ends
+    /// after the call.
     fn keep(&self, name: &str, bridge: Kept, could: bool, last: bool) -> Written {
         let at = Instant::now();
         let Kept { tables, numbers } = bridge;
@@ -200,18 +202,19 @@ impl Snapshot {
 /// State of a copy of a bridge's rules, while the copy is being made.
 #[derive(Default)]
 struct RuleCopy {
-    /// Encoded rules of all slots of the flow tables, as first copied.
+    /// Encoded rules of all slots of the flow tables, as they were copied first.
     rules: Vec<u8>,
     /// Slot number and offset in `rules` of each rule.
     starts: Vec<(usize, usize)>,
-    /// Encoded rules of the slots that were copied again because they changed. The value is empty for an empty slot.
+    /// Encoded rules of the slots that have changed since and were copied again, by slot number. The value is empty for
+    /// an empty slot.
     latest: BTreeMap<usize, Vec<u8>>,
     /// Whether any of the copied rules has a timeout.
     ages: bool,
 }
 
 impl RuleCopy {
-    /// Copies all rules, with a separate lock of the tables for each part.
+    /// Copies all rules in parts. The tables are locked separately for each part.
     fn copy_all(&mut self, tables: &FlowTables) {
         let mut from = Some(0);
         while let Some(place) = from {
@@ -227,8 +230,8 @@ impl RuleCopy {
         }
     }
 
-    /// Copies the rules in the slots `places` of the flow tables again, with a separate lock of the tables for each
-    /// part.
+    /// Copies the rules in the slots `places` of the flow tables again, in parts. The tables are locked separately for
+    /// each part.
     fn copy_places(&mut self, tables: &FlowTables, places: &[usize]) {
         let mut left = places;
         while !left.is_empty() {
@@ -312,7 +315,7 @@ mod tests {
     /// last change.
     const NOTE: usize = 24;
 
-    /// Calls `copy` while all rules change again and again, with a pause between the changes.
+    /// Calls `copy` while another thread changes all rules again and again, with the pause `pause` between two changes.
     fn during_changes(pause: Duration, copy: impl FnOnce(&FlowTables)) {
         assert!(usize::from(RULES) > FEW, "more rules change than are copied under one lock");
         let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
@@ -346,7 +349,7 @@ mod tests {
         let notes: Vec<u8> = snapshot
             .rules
             .chunk_by(|a, b| a == b)
-            // The octet before the note may have the same value.
+            // The octet before the note may have the same value as the note.
             .filter(|run| run.len() >= NOTE && run[0] != 0)
             .map(|run| run[0])
             .collect();

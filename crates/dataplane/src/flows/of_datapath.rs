@@ -207,9 +207,9 @@ impl OfDatapath {
         }
     }
 
-    /// Enters (`alone`) or leaves standalone mode. A bridge enters standalone mode when all its controllers have been
-    /// disconnected for longer than a time limit. A bridge with the fail mode "secure" never enters standalone mode.
-    /// This function blocks until the flow tables can be locked.
+    /// Puts the bridge into standalone mode (`alone` is true) or back into normal mode. A bridge is in standalone mode
+    /// if all its controllers have been disconnected for longer than a time limit. A bridge with the fail mode "secure"
+    /// never enters standalone mode. This function blocks until the flow tables can be locked.
     pub fn stand_alone(&self, alone: bool) {
         self.tables.change(|pipeline| {
             let alone = self.may_be_alone(alone);
@@ -357,7 +357,7 @@ impl Datapath for OfDatapath {
                 let own = configs.entry(change.number).or_default();
                 *own = *own & !change.mask | change.config & change.mask;
             }
-            // The settings of the configuration stay, whatever controllers change.
+            // The settings of the daemon's configuration are kept, whatever controllers change.
             let described = locked(&self.described).get(&change.number).copied();
             (port.floods, port.desc.config) = described.unwrap_or((true, 0));
             (port.forwards, port.receives) = (true, true);
@@ -511,7 +511,7 @@ impl Datapath for OfDatapath {
         let begun = self.begun.swap(false, Ordering::Relaxed);
         self.tables.change(|pipeline| {
             self.set_alone(pipeline, false);
-            // Packets without a matching flow entry are the controllers'.
+            // Without the standalone flow entry, packets that match no flow entry are sent to the controllers.
             if begun {
                 end(pipeline);
             }
@@ -548,9 +548,9 @@ fn change_tables(pipeline: &mut Pipeline, tables: Range<u8>, change: &TableMod) 
     }
 }
 
-/// Applies changes of flow entries, groups and meters that an OpenFlow session has requested, and reports them as one
-/// event to sessions that monitor changes. Returns the packet-outs among the requests, translated into datapath
-/// actions.
+/// Applies changes of flow entries, groups and meters that an OpenFlow session has requested. Reports all of them as
+/// one event to sessions that monitor changes. Packet-outs among the requests are translated into datapath actions and
+/// returned.
 fn modify_for(
     pipeline: &mut Pipeline,
     changes: &[Mod],

@@ -24,7 +24,8 @@ use crate::record_list::serialize_as_list;
 const HEADER: usize = 8;
 /// Hexadecimal digits, by value.
 const DIGITS: [u8; 16] = *b"0123456789abcdef";
-/// Number of flow entries that are added to a bridge before the events about the added entries are discarded.
+/// Number of flow entries that are added to a bridge in one batch. After each batch, the events about the added entries
+/// are discarded.
 const BATCH: usize = 1024;
 
 /// State of one OpenFlow bridge for a hand-over or a rule file: flow entries, groups, meters, table settings and port
@@ -82,9 +83,9 @@ pub struct MegaflowRecord {
     bridge: u16,
     /// Number of the port in the data path.
     port: u16,
-    /// Bit mask of the words of the slow path's flow key that are present.
+    /// Bit mask that states which words of the slow path's flow key are in `words`.
     present: u64,
-    /// Present words of the slow path's flow key.
+    /// Words of the slow path's flow key whose bits are set in `present`.
     words: Vec<u64>,
 }
 
@@ -156,7 +157,8 @@ pub(super) struct RuleRecord {
     pub created: u64,
     /// Time when the flow entry was last used.
     pub used: u64,
-    /// Whether the first action in `message` represents a meter instruction. OpenFlow 1.5 has meters only as actions.
+    /// Whether the first action in `message` stands for a meter instruction. The message format, OpenFlow 1.5, has no
+    /// meter instruction, but only a meter action.
     pub metered: bool,
     /// Time of the last change of the flow entry. 0 if the entry was never changed, or if the predecessor does
     /// not send the field.
@@ -306,8 +308,8 @@ impl RulesRecord {
                     .as_ref()
                     .map(|change| (change.table, change.matching, change.priority, change.flags));
                 if let Some(change) = &mut read {
-                    // The overlap check was done when the entry was added. Entries added later may precede it
-                    // here.
+                    // The overlap check was made when the entry was first added. Here, entries that were added later
+                    // may come first.
                     change.flags = FlowFlags { check_overlap: false, reset_counts: false, ..change.flags };
                 }
                 let times = (rule.created, rule.created.max(rule.changed), rule.used);
@@ -434,7 +436,7 @@ mod tests {
         assert_eq!(other.flows(&all, 5_000), pipeline.flows(&all, 5_000));
         assert_eq!(other.tunnel_options(), pipeline.tunnel_options());
         assert!(other.wished_tables().eq([(254, &wishes)]));
-        // State that was written before tables had settings to keep.
+        // Encoded state of an earlier release, which has no table settings.
         let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();
         older.as_object_mut().unwrap().remove("tables").unwrap();
         assert_eq!(serde_json::from_value::<RulesRecord>(older).unwrap().rules, record.rules);

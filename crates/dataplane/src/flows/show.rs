@@ -35,7 +35,7 @@ const RULES: usize = 32;
 /// configuration.
 pub struct Shown {
     bridges: Vec<(String, Arc<FlowTables>)>,
-    /// MAC-learning bridges that execute the action `NORMAL`, in the order of `bridges`.
+    /// MAC-learning bridges that execute the action `NORMAL` of the OpenFlow bridges, in the order of `bridges`.
     learning: Vec<Arc<switch::Bridge>>,
     names: Names,
     slow_path: Option<Arc<SlowPathView>>,
@@ -93,8 +93,8 @@ fn counts(of: &[(u64, u64)]) -> Vec<FlowCount> {
     of.iter().map(|(packets, bytes)| FlowCount { packets: *packets, bytes: *bytes }).collect()
 }
 
-/// Returns whether the megaflow cache of `worker` has a megaflow. Returns true for every megaflow if `worker` is
-/// `None`.
+/// Returns whether the megaflow belongs to the cache of `worker`. If `worker` is `None`, returns true for every
+/// megaflow.
 fn is_of(view: &MegaflowView, worker: Option<u16>) -> bool {
     worker.is_none_or(|worker| view.worker == usize::from(worker))
 }
@@ -104,8 +104,8 @@ const fn ms(ns: u64) -> u64 {
 }
 
 impl Shown {
-    /// Returns the name and the flow tables of the requested bridge. Without a bridge name, returns the
-    /// names and flow tables of all bridges.
+    /// Returns the name and the flow tables of the bridge `bridge`. If `bridge` is `None`, returns those of all
+    /// bridges.
     fn of(&self, bridge: Option<&String>) -> Result<&[(String, Arc<FlowTables>)], PlaneError> {
         let Some(name) = bridge else { return Ok(&self.bridges) };
         let at = self.bridges.iter().position(|(own, _)| own == name);
@@ -277,8 +277,8 @@ impl Shown {
         described.into_iter().zip(of_rules).map(with_rules).collect()
     }
 
-    /// Returns the memory use of each bridge's flow tables. For tables that stay locked by other threads, the last
-    /// known value is returned.
+    /// Returns the memory use of each bridge's flow tables. If another thread keeps the tables of a bridge locked,
+    /// returns the last known value for this bridge.
     pub fn memory(&self) -> Vec<MemoryState> {
         let deadline = Instant::now() + MEMORY_PATIENCE;
         let state = |(name, tables): &(String, Arc<FlowTables>)| MemoryState {

@@ -100,8 +100,8 @@ fn fix(source: &io::Error) -> &'static str {
     }
 }
 
-/// Boot ID and readings of the monotonic clock and the wall clock at one moment. From two such readings, the time
-/// between them can be computed even if the machine was rebooted in between.
+/// Boot ID and times of the monotonic clock and the wall clock, read at one moment. The time between two such readings
+/// can be computed even if the machine was rebooted in between.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     boot: [u8; 16],
@@ -293,7 +293,7 @@ impl<'a> Rest<'a> {
     }
 
     fn messages(&mut self) -> Result<Vec<Message>, Damage> {
-        // Nothing is allocated in advance for the number of messages, which may be false.
+        // Nothing is allocated in advance for the number of messages, because the number in the file may be wrong.
         (0..self.u32()?).map(|_| Ok(Message(self.octets()?.to_vec()))).collect()
     }
 }
@@ -354,8 +354,8 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesRecord, Dama
 }
 
 /// Adjusts a restored flow entry that was last changed before this boot. The monotonic clock cannot express the time of
-/// that change. The hard timeout is therefore shortened to its remaining part, which starts now. A flow entry that
-/// cannot be decoded is left unchanged: [`RulesRecord::give`] skips and counts such flow entries.
+/// that change. The time of the last change is therefore set to now, and the hard timeout to the time that remains. A
+/// flow entry that cannot be decoded is left unchanged: [`RulesRecord::give`] skips and counts such flow entries.
 fn shortened(rule: RuleRecord, life: u64, now: &Moment) -> RuleRecord {
     let Some(mut change) = rule.read().filter(|change| change.hard_timeout != 0) else { return rule };
     let left = u64::from(change.hard_timeout).saturating_sub(life / 1_000_000_000).max(1);
@@ -431,11 +431,11 @@ mod tests {
         };
         // Ten seconds later, the rules are 30 s old. The idle time excludes the time without a daemon.
         assert_eq!(seen(&moment(1, 110, 0)), [(2, 30, 10, 60), (1, 30, 10, 0)]);
-        // After a boot the real-time clock counts. A rule that is older than the boot has the rest of its
-        // hard timeout.
+        // After a reboot, times are computed from the wall clock. For a rule that was changed before the boot, the hard
+        // timeout is set to the remaining time.
         assert_eq!(seen(&moment(2, 500, 1010)), [(2, 30, 10, 60), (1, 30, 10, 0)]);
         assert_eq!(seen(&moment(2, 20, 1010)), [(2, 20, 10, 30), (1, 20, 10, 0)]);
-        // The clock went back.
+        // The wall clock was set back.
         assert_eq!(seen(&moment(2, 500, 900)), [(2, 20, 10, 60), (1, 20, 10, 0)]);
     }
 

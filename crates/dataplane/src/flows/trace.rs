@@ -143,7 +143,7 @@ fn become_frame(pipeline: &Pipeline, flow: &mut Flow, frame: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Returns a frame that matches the flow in the text `words`, without its metadata fields.
+/// Returns a frame that matches the packet header fields of the flow in the text `words`.
 fn generated(words: &str) -> Result<Vec<u8>, String> {
     const METADATA: [&str; 9] =
         ["in_port", "metadata", "tun_", "pkt_mark", "vlan_tci", "recirc_id", "reg", "xreg", "xxreg"];

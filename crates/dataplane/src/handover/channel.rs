@@ -35,11 +35,11 @@ const PIECE: usize = 1 << 20;
 /// descriptors.
 const HEAD: usize = 16;
 
-/// One side of the connection between predecessor and successor.
+/// This process's side of the connection between predecessor and successor.
 #[derive(Debug)]
 pub struct Link {
     socket: UnixStream,
-    /// Time limit for each message from the other process.
+    /// Time limit for the arrival of each message from the other process.
     patience: Option<Duration>,
     /// Deadline by which all messages of the hand-over must have been sent and received.
     until: Option<Instant>,
@@ -147,7 +147,8 @@ impl Link {
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
             ancillary.push(SendAncillaryMessage::ScmRights(some));
             self.wait_until(deadline).map_err(silent)?;
-            // With a time limit of the socket, a signal interrupts the call, whatever the handler says.
+            // Signals interrupt a call on a socket with a timeout even if their handlers request a restart
+            // (`SA_RESTART`).
             retry_on_intr(|| {
                 sendmsg(&self.socket, &[IoSlice::new(&[1])], &mut ancillary, SendFlags::NOSIGNAL)
             })
@@ -208,8 +209,8 @@ impl Link {
         Ok(message)
     }
 
-    /// Returns whether the socket still contains data that this process has not read. Callers must ensure
-    /// that the other process has ended.
+    /// Returns whether the socket still contains data that this process has not read. The other process must have
+    /// ended, because the call would otherwise wait for data.
     pub fn is_not_at_its_end(&mut self) -> bool {
         !matches!(self.socket.read(&mut [0]), Ok(0))
     }
@@ -298,7 +299,7 @@ mod tests {
     fn messages_and_descriptors_arrive_in_order() {
         let (mut ours, theirs) = Link::pair().unwrap();
         let mut theirs = Link::over(theirs);
-        // More descriptors than travel with one byte.
+        // More descriptors than one call sends.
         let files: Vec<File> = (0..150).map(|_| File::open("/dev/null").unwrap()).collect();
         let reader = std::thread::spawn(move || {
             let first: (String, Vec<OwnedFd>) = theirs.receive("the first").unwrap();

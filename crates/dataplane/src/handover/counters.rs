@@ -1,5 +1,5 @@
-//! Counters of a port in the hand-over state. Drop reasons are identified by their names, because their
-//! numbers differ between releases. A counter that a predecessor does not send starts at zero.
+//! Counters of a port in the hand-over state. Drop reasons are identified by their names, because their numbers differ
+//! between releases. If a predecessor does not send a counter, the counter starts at zero.
 
 use std::collections::BTreeMap;
 

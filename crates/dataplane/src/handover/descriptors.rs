@@ -17,11 +17,12 @@ use super::state::{HandoverState, PortRecord};
 /// File descriptors of the hand-over state, with the names of the objects to which the descriptors belong.
 #[derive(Debug, Default)]
 pub struct Descriptors {
-    /// Descriptors of each port, by port name. A port that is not contained must be opened again.
+    /// Descriptors of each port, by port name. A port without an entry must be opened again.
     pub ports: BTreeMap<String, PortDescriptors>,
     /// Descriptors of the queues of mirror devices, by the name of the device.
     pub mirrors: BTreeMap<String, OwnedFd>,
-    /// Network namespaces of the places, in the order of `HandoverState::places`. `None` for an unknown place.
+    /// Network namespaces of the device queues in `HandoverState::places`, in the same order. `None` for an unknown
+    /// queue.
     pub places: Vec<Option<OwnedFd>>,
 }
 
@@ -117,8 +118,8 @@ mod tests {
         QueueKind::Tap { internal: false, mtu: 1500, uso: false }
     }
 
-    /// Returns the state of a port with a hook and two queues, a port with a TAP queue, two mirror devices and
-    /// two places. The first queue must be opened again.
+    /// Returns the state of a port with a hook and two queues, a port with a TAP queue, two mirror devices, and two
+    /// device queues in `places`. The first queue must be opened again.
     fn state() -> HandoverState {
         let port = |hook, queues| {
             let text = r#"{"id": 1, "ifindex": null, "hook": null, "queues": [], "complete_checksums": false, "mtu": 1500, "spread": null}"#;

@@ -65,7 +65,7 @@ pub fn export(
     for (worker, port, id, queue) in queues {
         let name = running_state.names.port(port);
         if !is_mirror(&name) {
-            // Punt TAPs are not handed over. The successor has its own.
+            // Punt TAPs are not handed over. The successor creates its own.
             queue.close(pool);
             continue;
         }

@@ -56,7 +56,7 @@ fn a_successor_tries_the_queues_of_frames_in_quarantine() {
     let (_, inode, ifindex, queue) = parts.places[1].as_ref().unwrap().parts();
     let own = Place::within(namespace(), 1, 0).unwrap();
     assert_eq!((inode, ifindex, queue), (own.parts().1, 7, 2));
-    // A predecessor of an earlier release sends no places.
+    // A predecessor of an earlier release does not send the field `places`.
     let old: HandoverState = serde_json::from_str(&text.replace("\"places\"", "\"else\"")).unwrap();
     let parts = Parts::new(HandoverBundle::received(old, Vec::new()).unwrap(), &Config::default(), &memory())
         .unwrap();

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// First message of the predecessor, from which the successor prepares the take-over. These file descriptors
-/// are sent with the message, in this order: the frame memory, the API's unix socket, the API's TCP socket if
-/// any, and the other unix sockets.
+/// First message of the predecessor. It contains all that the successor needs to prepare the take-over. These file
+/// descriptors are sent with the message, in this order: the frame memory, the API's unix socket, the API's TCP socket
+/// if any, and the other unix sockets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Offer {
     /// Version of the format of the hand-over messages.
@@ -30,8 +30,8 @@ pub struct Offer {
     /// as TOML. Different settings in the current configuration take effect only at a restart.
     #[serde(default)]
     pub made_by: String,
-    /// Whether the predecessor sends [`Order`]s after the hand-over state. A predecessor that does not send
-    /// them expects that the workers run when [`Reply::Ready`] answers the hand-over state.
+    /// Whether the predecessor sends [`Order`]s after the hand-over state. A predecessor that sends no orders expects
+    /// the successor to start its workers before it answers the hand-over state with [`Reply::Ready`].
     #[serde(default)]
     pub commit: bool,
 }
@@ -64,8 +64,8 @@ impl MemoryRecord {
 /// A message from the successor to the predecessor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// In answer to the offer, this message means that the successor is prepared to take over. In
-    /// answer to the hand-over state, this message means that the successor's workers run.
+    /// Answer to the offer: the successor is prepared to take over. Answer to the hand-over state: the successor's
+    /// workers run.
     Ready,
     /// The successor cannot continue with the hand-over. The text is the reason.
     Refused(String),

@@ -1,5 +1,5 @@
-//! Progress of a hand-over in the process that hands over. The watchdog thread and the signal thread read the
-//! progress, because they must not wait for the hand-over.
+//! Progress of a hand-over in the predecessor. The watchdog thread and the signal thread read the progress, because
+//! they cannot wait for the end of the hand-over.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,8 +31,8 @@ impl Progress {
         self.state().until = Instant::now().checked_add(time);
     }
 
-    /// Ends the period that [`Progress::within`] started. The data plane answers again, or another process
-    /// has taken over the data plane.
+    /// Ends the period that [`Progress::within`] started, because the data plane answers requests again, or because
+    /// another process has taken over the data plane.
     pub fn over(&self) {
         self.state().until = None;
     }
@@ -51,8 +51,8 @@ impl Progress {
         !state.cancelled
     }
 
-    /// Records that the successor owns the data plane. Returns false if the hand-over was cancelled before
-    /// and the successor was therefore killed.
+    /// Records that the successor owns the data plane. Returns false if the hand-over was cancelled before, in which
+    /// case the successor has been killed.
     pub fn taken(&self) -> bool {
         let mut state = self.state();
         state.successor = None;
@@ -102,7 +102,7 @@ mod tests {
         assert!(!progress.taken());
         assert!(!progress.started(child.id()), "none begins any more");
         progress.failed();
-        // No successor is left to end.
+        // There is no successor that could be killed.
         progress.cancel();
     }
 }

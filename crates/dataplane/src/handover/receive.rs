@@ -99,7 +99,7 @@ impl Prepared {
                 Ok((prepared, sockets))
             }
             Err(error) => {
-                // Without the refusal the predecessor would wait in vain.
+                // Without this refusal, the predecessor would wait until its time limit.
                 let _ = link.send(&Reply::Refused(error.to_string()), &[]);
                 Err(error)
             }
@@ -168,7 +168,8 @@ impl Prepared {
         self.order(Order::Commit)?;
         step("commit")?;
         if let Err(error) = self.link.send(&Reply::Committed, &[]) {
-            // A live predecessor ends this process before it closes its socket.
+            // A predecessor that gives up the hand-over kills this process before it closes its socket. Therefore the
+            // predecessor has ended.
             tracing::warn!(%error, "the predecessor has ended during the hand-over");
         }
         step("committed")
@@ -223,7 +224,7 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverErr
     let file = configuration(&offer.file)?;
     let mut others = BTreeMap::new();
     for (owner, objects) in [(Owner::Api, &offer.api), (Owner::Ovsdb, &offer.ovsdb)] {
-        // A predecessor sends an empty text for an owner that it does not know.
+        // A predecessor that does not support an owner sends an empty text for this owner.
         if !objects.is_empty() {
             let fragment =
                 Fragment::from_json(objects).map_err(|error| HandoverError::Own(error.to_string()))?;

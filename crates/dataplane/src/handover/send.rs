@@ -70,8 +70,8 @@ impl Successor {
             around.not_inherited.iter().for_each(|name| {
                 command.env_remove(name);
             });
-            // The block ends the command, which owns the successor's end of the link. The death of the successor is
-            // noticed only if no copy of this end is left.
+            // This process detects the end of the successor only if no other process holds the successor's end of the
+            // link. The block drops the command, which holds a copy of this end.
             command
                 .args(["run", "--take-over", "--config"])
                 .arg(&around.file)

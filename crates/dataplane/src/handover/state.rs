@@ -1,9 +1,9 @@
 //! Hand-over state as plain values, without file descriptors.
 //!
 //! The state is a JSON text of version [`VERSION`](super::VERSION). Small, frequent records are encoded as lists of
-//! values without field names. A release may add fields to the other records. Other releases with the same version
-//! number neither send nor read the added fields. An earlier release refuses a list with an added value. A receiver
-//! refuses the whole text if one value has an unknown kind.
+//! values without field names. A release may add fields to the other records. Releases without the added fields ignore
+//! them and do not send them, although they have the same version number. An earlier release refuses a list with an
+//! added value. A receiver refuses the whole text if one value has an unknown kind.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -52,19 +52,19 @@ pub struct HandoverState {
     /// Flow entries of each OpenFlow bridge, by bridge name.
     #[serde(default)]
     pub rules: BTreeMap<String, RulesRecord>,
-    /// Megaflows of OpenFlow bridges that workers have cached. Earlier releases use a field with a different
-    /// name and format instead.
+    /// Megaflows of OpenFlow bridges that workers have cached. Earlier releases send the megaflows in a field with
+    /// another name and format.
     #[serde(default, rename = "known_flows")]
     pub known: Vec<MegaflowRecord>,
-    /// Mirror devices (TAPs that represent router interfaces), by the names under which the devices have port
-    /// numbers.
+    /// Mirror devices (TAPs that represent router interfaces). The key is the name for which the device's port number
+    /// is allocated.
     #[serde(default)]
     pub vlans: BTreeMap<String, VlanRecord>,
     /// Frames of closed zero-copy sockets, which the kernel may still use.
     #[serde(default)]
     pub quarantine: Vec<QuarantineRecord>,
-    /// Device queues that may still use the frames in `quarantine`, in the order of `quarantine`. `None`
-    /// means that the queue is not known.
+    /// Device queues that may still use the frames in `quarantine`, in the order of `quarantine`. `None` for an unknown
+    /// queue.
     #[serde(default)]
     pub places: Vec<Option<PlaceRecord>>,
     /// Number of seconds since the first predecessor started, which is the period that the port counters
@@ -147,7 +147,7 @@ impl From<RuleRecord> for RuleCounters {
 /// Hand-over state of a mirror device: the TAP that represents a router interface.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VlanRecord {
-    /// Number of the device among the data path's ports.
+    /// Port number of the mirror device in the data path.
     pub id: u16,
     /// Queue of the mirror device.
     pub queue: QueueRecord,
@@ -191,9 +191,10 @@ pub struct PortRecord {
 /// Ethernet addresses of a device that the daemon created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 pub struct EndsRecord {
-    /// Address of the device itself.
+    /// MAC address of the device itself. `None` if it is not known.
     pub near: Option<u64>,
-    /// MAC address of the peer of a veth pair.
+    /// MAC address of the device's peer, if the device belongs to a veth pair. `None` if there is no peer, or if the
+    /// address is not known.
     pub far: Option<u64>,
 }
 
@@ -211,7 +212,7 @@ impl From<EndsRecord> for EndAddresses {
     }
 }
 
-/// A device queue. The descriptor of the device's network namespace is sent together with the message.
+/// A queue of a device. The descriptor of the device's network namespace is sent together with the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PlaceRecord {
     /// Inode of the device's network namespace.

@@ -29,7 +29,7 @@ pub struct Tree {
     path: Vec<(usize, u32)>,
 }
 
-/// Returns the wording of Open vSwitch for a step of the trace, and the kind of the line.
+/// Converts a step of the trace into the wording of Open vSwitch. Also returns the kind of the line.
 fn spoken(words: &str) -> (Kind, &str) {
     match words {
         "there is no such port" => (Kind::Warning, "Nonexistent output port"),
@@ -76,7 +76,7 @@ impl Tree {
         text
     }
 
-    /// Makes the node at `depth` on the current path the current node.
+    /// Goes back on the current path, so that the node whose children have the depth `depth` becomes the current node.
     fn leave(&mut self, depth: u32) {
         while self.path.last().is_some_and(|(_, own)| *own > depth) {
             self.path.pop();
