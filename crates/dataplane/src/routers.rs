@@ -66,8 +66,7 @@ pub struct Routers {
     domain: Arc<Domain>,
     workers: usize,
     all: BTreeMap<RouterName, Running>,
-    /// Routers that cannot be opened now, for example because their namespace is missing, each with the
-    /// reason.
+    /// Routers that cannot be opened now, for example because their namespace is missing. The value is the reason.
     waiting: BTreeMap<RouterName, String>,
     /// Pauses before the next attempts to open routers whose namespace exists and that could not be
     /// opened.
@@ -78,7 +77,7 @@ pub struct Routers {
     /// Number of running captures and traces. While a capture or trace runs, hooks (XDP programs)
     /// route no packets, because every packet must pass the workers.
     watchers: u32,
-    /// Counts of packets that hooks of removed routers have routed from and to ports that still exist.
+    /// Counts of packets that the hooks of removed routers have routed, for each port that still exists.
     past: BTreeMap<PortName, RouteCounts>,
     /// Queues of mirror devices (TAP devices that represent router interfaces in the kernel) that a predecessor process
     /// has handed over.
@@ -136,7 +135,7 @@ impl Routers {
         if due.is_empty() {
             return Vec::new();
         }
-        // Without an error: one that fails waits on.
+        // An error is ignored. A router that cannot be created continues to wait.
         self.prepare_some(config, true, |name| due.contains(name)).unwrap_or_default()
     }
 
@@ -269,8 +268,8 @@ impl Routers {
         }
     }
 
-    /// Stores the queue of a mirror device that a predecessor process has handed over. `name` is the name for which the
-    /// device's port number is allocated.
+    /// Stores the queue of a mirror device that a predecessor process has handed over. `name` is the name to which the
+    /// device's port number `port` is assigned.
     pub fn give(&mut self, name: String, port: PortId, queue: TapQueue) {
         self.given.insert(name, (port, queue));
     }
@@ -295,8 +294,8 @@ impl Routers {
         }
     }
 
-    /// Returns the punt TAPs' queues that no worker owns yet, each with the port number of its TAP. Workers pass
-    /// packets to the kernel through punt TAPs.
+    /// Assigns port numbers to the punt TAPs (through which workers pass packets to the kernel) whose queues no worker
+    /// owns yet. Returns these queues, each with the port number of its TAP.
     pub fn plug(&mut self, names: &mut Names) -> Vec<(PortId, Box<dyn Queue>)> {
         let mut queues = Vec::new();
         for (name, running) in &mut self.all {
@@ -339,15 +338,15 @@ impl Routers {
         }
     }
 
-    /// Returns whether `name` is the name under which a punt TAP or mirror device has its port
-    /// number.
+    /// Returns whether `name` is the name to which the port number of a punt TAP or mirror device is assigned.
     pub fn has_port(&self, name: &str) -> bool {
         self.all
             .iter()
             .any(|(router, running)| PuntTap::port_name(router) == name || running.has_mirror(router, name))
     }
 
-    /// Returns, for each port that is a router interface, the function that the workers execute for its packets.
+    /// Returns the function that the workers execute for the packets of a port. The result contains each port that is a
+    /// router interface.
     pub fn functions(&self, config: &Config, ports: &Ports) -> BTreeMap<PortName, Function> {
         let mut functions = BTreeMap::new();
         for running in self.all.values() {
@@ -418,7 +417,7 @@ impl Routers {
         let Some(mut sessions) = sessions else { return };
         for (name, running) in &mut self.all {
             running.prompt(name);
-            // A router that was opened meanwhile has its sessions next time.
+            // For a router that was opened in the meantime, the sessions are read for the next call.
             if let Some(sessions) = sessions.remove(name) {
                 running.learn_peers(name, sessions);
             }
@@ -437,15 +436,15 @@ impl Routers {
         hooks.for_each(|hook| hook.answers().watch(self.watchers > 0));
     }
 
-    /// Sets the initial counts of a port's routed packets to the counts of its hook in the predecessor process. Does
-    /// nothing if this process has already counted packets of the port.
+    /// Sets the initial counts of a port's routed packets to the counts that the port's hook had in the predecessor
+    /// process. Does nothing if this process has already counted routed packets of the port.
     pub fn continue_from(&mut self, name: &PortName, before: RouteCounts) {
         if self.counts(name) == RouteCounts::default() {
             self.past.insert(name.clone(), before);
         }
     }
 
-    /// Returns the counts of packets that hooks have routed and that a port has received or transmitted.
+    /// Returns the counts of packets that hooks have routed from a port and to a port.
     pub fn counts(&self, name: &PortName) -> RouteCounts {
         let mut sum = self.past.get(name).copied().unwrap_or_default();
         let hooks = self.all.values().filter_map(|running| running.hook.as_ref());
@@ -502,8 +501,8 @@ impl Routers {
         found
     }
 
-    /// Returns one closure for each router. The closure computes the router's state. The caller can
-    /// run the closures while the running configuration is not locked.
+    /// Returns one closure for each router. A closure computes the state of its router, and does not need the lock of
+    /// the running configuration.
     pub fn states(&self, config: &Config, ports: &Ports) -> Vec<StateOf> {
         let state = |(name, wanted): (&RouterName, &model::Router)| -> StateOf {
             let state = RouterState {
@@ -578,7 +577,7 @@ mod tests {
             let router = model::Router { settings, ports: BTreeMap::new() };
             Config { routers: BTreeMap::from([("edge".parse().unwrap(), router)]), ..Config::default() }
         };
-        // A file that is there, and no namespace.
+        // A file that exists, but is not a namespace.
         let broken = config("/dev/null");
         let now = Instant::now();
         assert_eq!(routers.missing(&broken, now).len(), 1);

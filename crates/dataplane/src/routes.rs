@@ -96,11 +96,11 @@ fn route<A: Ip>(mirror: &Mirror, key: &RouteKey<A>, path: &Path) -> Option<Route
     })
 }
 
-/// Maximum number of routes that one call of [`routes`] converts. The thread that maintains the mirror (the
-/// copy of the kernel's routing state) is blocked during the call.
+/// Maximum number of routes that one call of [`routes`] converts. The number is limited because the call blocks the
+/// thread that maintains the mirror (the copy of the kernel's routing state).
 const SLICE: usize = 512;
 
-/// Position at which a list of routes continues. The key is that of the last route before this
+/// Position in a list of routes, from which the list continues. The value is the key of the last route before this
 /// position.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
@@ -214,7 +214,8 @@ fn more_text(kind: u16, value: &[u8]) -> Option<String> {
 /// Result of looking up a destination in a routing table of the mirror (the copy of the kernel's routing state).
 enum Found {
     Route(Kind, Option<RouteEntry>),
-    /// The prefix in the text has several routes, among which the kernel selects by type of service or source address.
+    /// The kernel selects among several routes to the prefix by type of service or source address. The value is the
+    /// prefix as text.
     Divided(String),
 }
 
@@ -236,8 +237,8 @@ fn found<A: Ip + std::fmt::Display>(
     }
 }
 
-/// Returns the policy routing rule and the route for packets to an address or prefix. Rules with conditions other than
-/// the destination are skipped, and the result names these rules.
+/// Returns the policy routing rule and the route that apply to packets to an address or prefix. Rules that have
+/// conditions other than the destination are skipped, and the result names these rules.
 pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     let mut why = RouteWhy { of, rule: None, route: None, chosen: Vec::new() };
     for rule in mirror.rules.iter().filter(|rule| rule.v6 == of.address().is_ipv6()) {

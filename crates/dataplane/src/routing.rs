@@ -2,9 +2,9 @@
 //! hook is updated with the device's address, the kernel's addresses, and the devices to which frames can be
 //! redirected.
 //!
-//! Without the routing stage, forwarding is only slower: if the stage cannot be installed, the failure is logged and
-//! the kernel's network stack forwards. This module keeps only the times of its next updates and the failures that it
-//! has logged. All other state is read from the hooks. A hand-over therefore transfers no state of this module.
+//! If the stage cannot be installed, the failure is logged and the kernel's network stack forwards the packets, which
+//! is slower. This module keeps only the times of its next updates and the failures that it has logged. All other state
+//! is read from the hooks. A hand-over therefore transfers no state of this module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -28,15 +28,15 @@ pub fn is_wanted(wanted: &PortSpec) -> bool {
     routing == Some(Routing::Kernel) && !wanted.bridged && wanted.port.admin
 }
 
-/// Addresses of a network namespace, and the devices of the namespace to which frames can be
-/// redirected. The routing stages of the hooks in the namespace need this state.
+/// State of a network namespace that the routing stages of the hooks in it need: its addresses, and the devices to
+/// which frames can be redirected.
 struct Place {
     takes: BTreeMap<u32, Takes>,
     locals: LocalAddresses,
 }
 
-/// Updates of the hooks that forward packets according to the kernel's routes: the times of the next updates, and the
-/// failures that have been logged.
+/// State of the periodic updates of hooks that forward packets according to the kernel's routes: the times of the next
+/// updates, and the failures that have been logged.
 #[derive(Default)]
 pub struct KernelRouting {
     /// Earliest time at which the devices of a namespace are read again, by the path of the namespace's file.
@@ -49,9 +49,9 @@ pub struct KernelRouting {
 
 impl KernelRouting {
     /// Installs or updates the routing stage in the hooks of ports that enable forwarding according to the kernel's
-    /// routes. Removes the stage from other hooks. The data plane is locked during an update, and the owner of a
-    /// namespace decides how many devices it has. The updates in one namespace may therefore take at most a tenth of
-    /// the time. If `now` is true, all namespaces are updated. This is necessary after a configuration change.
+    /// routes. Removes the stage from other hooks. The updates in one namespace may take at most a tenth of the time,
+    /// because the data plane is locked during an update, and because a tenant can create many devices in a namespace.
+    /// If `now` is true, all namespaces are updated. This is necessary after a configuration change.
     pub fn ensure(&mut self, ports: &mut Ports, now: bool) {
         self.ports.retain(|name| ports.contains_key(name));
         let begin = Instant::now();
@@ -201,8 +201,7 @@ fn checks_sources(ifname: &str) -> bool {
     on("all") || on(ifname)
 }
 
-/// Returns the netfilter chains of the calling thread's namespace that do not see packets forwarded in a
-/// hook.
+/// Returns the netfilter chains of the calling thread's namespace that packets bypass if a hook forwards them.
 pub fn bypassed() -> Vec<String> {
     netfilter::chains().unwrap_or_default()
 }

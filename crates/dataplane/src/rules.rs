@@ -12,9 +12,9 @@ fn asks_tables(trace_report: &TraceReport) -> bool {
     trace_report.lines.iter().any(|line| matches!(line, TraceLine::Rule { .. } | TraceLine::Miss { .. }))
 }
 
-/// Replaces steps that only name flow entries with the trace reports of these entries. The report of a bridge in
-/// standalone mode is inserted before the first step of that bridge. `steps` contains the texts of the steps of
-/// `explained`, in the same order.
+/// Replaces the steps of a packet that only name flow entries with the trace reports of these look-ups. For a bridge in
+/// standalone mode, the report is inserted before the first step of the bridge. `steps` contains the texts of the steps
+/// in `explained`, in the same order.
 pub fn tell(steps: Vec<Told>, explained: &Explained) -> Vec<Told> {
     let (asking, alone): (Vec<&TraceReport>, Vec<&TraceReport>) =
         explained.trace_reports.iter().partition(|trace_report| asks_tables(trace_report));

@@ -1,6 +1,6 @@
-//! Delivers packets that filters have sampled to API clients. While a client reads a filter's samples, a thread takes
-//! them from the filter's BPF ring buffer. Without a client, the ring stays full of old samples, which a new client
-//! does not receive. If the client is too slow, samples are dropped and counted. A client never delays packets.
+//! Delivers packets that filters have sampled to API clients. While a client reads a filter's samples, a thread reads
+//! them from the filter's BPF ring buffer. Without a client, the ring buffer stays full of old samples, which the next
+//! client does not receive. If the client is too slow, samples are dropped and counted. A client never delays packets.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -23,8 +23,8 @@ use super::running_state::RunningState;
 /// many IGMP or MLD reports can use.
 const BUDGET: usize = 4096;
 /// Maximum number of reports, leaves, queries and PIM hellos that one poll reads from all rings. The maximum limits the
-/// memory for parsed packets. Each ring has an equal part of the maximum, and a poll reads no more packets from a ring
-/// whose part is used up. The packets of one worker therefore do not delay the packets of other workers.
+/// memory for parsed packets. The maximum is divided equally among the rings. A poll stops reading a ring whose part is
+/// used up. The packets of one worker therefore do not delay the packets of other workers.
 const EVENTS: usize = 65_536;
 /// Maximum length in bytes of an IGMP or MLD packet that is parsed.
 const LONGEST: usize = 2048;
@@ -82,8 +82,8 @@ impl SnoopReader {
         true
     }
 
-    /// Reads and parses the packet copies of the workers. Each message has the port on which its packet arrived.
-    /// Packets above the limits of one poll stay in the rings.
+    /// Reads and parses the packet copies of the workers. Returns each message with the port on which its packet has
+    /// arrived. Packets above the limits of one poll stay in the rings.
     pub fn read(&mut self) -> Vec<(PortId, SnoopedMessage)> {
         let Some(Source { rings, pool, .. }) = &mut self.source else { return Vec::new() };
         read(rings, pool, EVENTS)
@@ -113,15 +113,16 @@ fn read(
             pool.free(punt.packet);
         }
     }
-    // A pool keeps freed frames for its next allocation, and this pool never allocates.
+    // Returns the freed frames to the shared pool. This pool would otherwise keep them, although it never allocates
+    // frames.
     pool.flush();
     messages
 }
 
 impl Snooping {
-    /// Applies the messages that were read, and publishes groups that have changed. `is_other` is
-    /// the result of [`SnoopReader::attach`]. If `is_other` is true, publishes all groups, because
-    /// new workers do not have them. If `second` is true, also removes expired groups.
+    /// Applies the messages that were read, and publishes groups that have changed. `is_other` is the result of
+    /// [`SnoopReader::attach`], and states whether the workers are new. If `is_other` is true, publishes all groups,
+    /// because new workers do not have them. If `second` is true, also removes expired groups.
     pub fn look(
         &mut self,
         running_state: &mut RunningState,
@@ -163,8 +164,8 @@ impl Snooping {
         }
     }
 
-    /// Returns the listeners and router ports that a bridge's snooper knows. Returns `None` if the bridge has no
-    /// snooper.
+    /// Returns the group members and router ports that a bridge's snooper has learned. Returns `None` if the bridge has
+    /// no snooper.
     pub fn listed(&self, bridge: &str) -> Option<Vec<ListedMember>> {
         self.snoopers.get(bridge).map(|snooper| snooper.listed(monotonic()))
     }

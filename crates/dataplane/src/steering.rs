@@ -1,11 +1,11 @@
-//! Running flow steering policies, which select the target (worker, kernel or CPU) for the frames
-//! of a flow. The kernel objects (BPF maps) of a policy are created when the hook (XDP program) of
-//! a port first needs them. All ports that name the policy share these objects. The objects can be
-//! changed while traffic flows.
+//! Running flow steering policies, which select the target (worker, kernel or CPU) for the frames of a flow. The kernel
+//! objects (BPF maps) of a policy are created when the hook (XDP program) of a port first needs them. All ports that
+//! refer to the policy share these objects, which can be changed while traffic flows.
 //!
-//! Changes that the API makes while the daemon runs (exact flows, or another table) are stored only in the kernel, with
-//! a flag. A successor process finds these changes in the hooks, after a hand-over or after the daemon was killed. When
-//! the last hook with a policy is removed, the kernel objects are deleted.
+//! Changes that API clients make while the daemon runs (exact flows, or another table) are stored only in the kernel,
+//! where a flag distinguishes them from the configuration. A successor process finds these changes in the hooks, after
+//! a hand-over or after the daemon was killed. When the last hook with a policy is removed, the kernel objects are
+//! deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,23 +36,24 @@ fn owner(name: &SteeringName) -> u32 {
     hash.max(1)
 }
 
-/// Maximum number of exact flows that are listed while the data plane is locked once.
+/// Maximum number of exact flows that are listed during one lock of the data plane.
 const SLICE: usize = 4096;
 
-/// Place in the list of a policy's exact flows, behind one of them.
+/// Position in the list of a policy's exact flows, directly after one of the flows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Place(Option<FiveTuple>);
 
 impl Place {
-    /// Place in front of all flows.
+    /// Position before the first flow of the list.
     pub const START: Place = Place(None);
 }
 
-/// Exact flows of a steering policy, and the place of the flows that follow. The place is `None` at the end.
+/// Exact flows of a steering policy, and the position at which the list continues. `None` at the end of the list.
 pub type FlowSlice = (Vec<SteeringEntry>, Option<Place>);
 
-/// Returns at most `limit` exact flows, which `slice` returns for a place and a limit. `slice` locks the data plane,
-/// which other threads can lock between two slices. A flow that is added meanwhile may be missing.
+/// Calls `slice` repeatedly and returns at most `limit` exact flows. `slice` returns the flows from a position on, up
+/// to a maximum number. Each call locks the data plane separately, so that other threads can lock it between two calls.
+/// A flow that is added between two calls may be missing.
 ///
 /// # Errors
 /// Returns the error of `slice`.
@@ -155,7 +156,7 @@ impl SteeringPolicies {
         self.running.retain(|name, _| new.steering.contains_key(name));
     }
 
-    /// Installs in every port's hook the steering policy that the port names. Skips hooks that are detached.
+    /// Installs in every port's hook the steering policy to which the port refers. Skips hooks that are detached.
     ///
     /// # Errors
     /// Returns an error for the first hook that refuses its policy.
@@ -226,7 +227,7 @@ impl SteeringPolicies {
         opened.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.steering(), hook))
     }
 
-    /// Returns the kernel ids that identify the flow steering of each running policy.
+    /// Returns the kernel IDs of the running policies' kernel objects.
     fn ids(&self) -> Result<Vec<u32>, xdp::Error> {
         self.running.values().filter_map(|running| running.kernel.as_ref()).map(Steering::id).collect()
     }
@@ -266,7 +267,7 @@ impl SteeringPolicies {
         let running = self.running.get(name).ok_or_else(|| no_such(name))?;
         let now = Moment::now();
         let Some(kernel) = &running.kernel else {
-            // The text of the configuration limits the number of its flows.
+            // The flows are not returned in slices here, because the size of the configuration limits their number.
             let flows = if from == Place::START { running.wanted.flows.as_slice() } else { &[] };
             return Ok((flows.iter().take(limit).map(shown).collect(), None));
         };
@@ -596,8 +597,8 @@ fn failed(name: &SteeringName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError::failed(object(name), error, "correct that, then apply again")
 }
 
-/// Converts an error of a kernel operation that a client's request has caused into an API error. The text ends with the
-/// next step for the operator.
+/// Converts an error of a kernel operation that a client has requested into an API error. The text of the error ends
+/// with the next step for the operator.
 fn refused(name: &SteeringName, error: &xdp::Error) -> PlaneError {
     let text = error.to_string();
     let text = text.strip_prefix("steering: ").unwrap_or(&text);
@@ -630,8 +631,8 @@ mod tests {
 
     use super::*;
 
-    /// A list of many flows leaves the data plane to other threads between its slices. All flows are in the list once,
-    /// in order, as far as the limit allows.
+    /// Between the slices of a long list of flows, other threads can lock the data plane. The list contains each flow
+    /// once, in order, up to the limit.
     #[test]
     fn flows_are_listed_in_slices() {
         if !testbed::privileged() {

@@ -1,5 +1,5 @@
-//! Hand-over of the data plane to a successor process, and return to normal operation if the successor does not take
-//! over.
+//! Hand-over of the data plane to a successor process. If the successor does not take over, this process returns to
+//! normal operation.
 
 use std::path::Path;
 use std::sync::PoisonError;
@@ -40,8 +40,8 @@ impl DataPlane {
         let merged = locked(&self.merged).clone();
         let progress = &self.handing_over;
         let successor = Successor::start(binary, around, &merged, &self.memory, &self.made_by, progress)?;
-        // A file that this process wrote after this point could overwrite one of the successor. The keeper may
-        // be writing a file now, so the wait for its lock ends before clients are held up.
+        // From here on, this process writes no rule file, because it could overwrite a file of the successor. The
+        // writer of the rule files may be writing now. Its lock is awaited before clients are held up.
         let keeper = locked(&self.keeper).take();
         around.sockets.hold(SESSIONS_END);
         let given = self.hand_over(binary, successor, &around.sockets);
@@ -60,7 +60,8 @@ impl DataPlane {
         let held = locked(&self.running_state).flows.held();
         held.wait(Instant::now() + RULES).map_err(|bridge| busy_rules(bridge.as_str()))?;
         held.fit(handover::LIMIT).map_err(|(bridge, octets)| many_rules(bridge.as_str(), octets))?;
-        // The state of the rules is converted before the time limit of the hand-over is known.
+        // The time limit of the hand-over is not known until the flow entries have been converted, so time for the
+        // conversion is added here.
         self.handing_over.within(RESUME + handover::PER_RULE * held.rule_count());
         let given = self.give(binary, successor, sockets);
         self.handing_over.over();
@@ -74,8 +75,8 @@ impl DataPlane {
         let mut slot = self.engine.write().unwrap_or_else(PoisonError::into_inner);
         let engine = slot.take().ok_or_else(handed_over)?;
         let mut running_state = locked(&self.running_state);
-        // No capture or trace can start from here on, because the engine is gone. The frames of running ones
-        // belong to a depot that ends with the engine.
+        // The engine is already removed, so no capture or trace can start. Running ones must end now, because their
+        // frames belong to the depot of the engine.
         self.watches.end();
         let (mut pool, counts) = (engine.pool(), engine.counts());
         let queues = match engine.stop() {
@@ -89,7 +90,7 @@ impl DataPlane {
             }
         };
         reader.detach();
-        // After the workers have stopped, so that their last counts reach the rules.
+        // The slow path stops after the workers, so that the workers' last counts are added to the rules.
         if !running_state.flows.halt_by(Some(Instant::now() + RULES)) {
             // The slow path may own frames, which the hand-over state would count as free frames. Neither the
             // successor nor this process could then use the frame memory safely.
@@ -104,7 +105,8 @@ impl DataPlane {
         let mut held = export(&mut running_state, &routers, queues, &counts, &mut pool);
         drop(pool);
         held.state.counting_secs = self.started.elapsed().as_secs();
-        // The successor has the time limit of the state. After that, taking the state back takes about as long.
+        // The successor has the time limit of the hand-over state. If it fails, resuming the data plane takes about as
+        // long.
         self.handing_over.within(held.state.patience() * 2 + RESUME);
         match successor.take(&mut held, &running_state.config) {
             Ok(pid) => {
@@ -152,7 +154,7 @@ impl DataPlane {
         let rebuilt = parts.rebuild(&config, &self.workers, &self.memory, routers, filters, true)?;
         let (engine, mut rebuilt) = rebuilt.run()?;
         let steering = std::mem::take(&mut running_state.steering);
-        // The rules stay. Only the datapaths that serve the rules are new.
+        // The flow tables are kept. Only the OpenFlow datapaths that use them are new.
         let flows = std::mem::take(&mut running_state.flows);
         rebuilt.flows.halt();
         *running_state = RunningState { steering, flows, ..rebuilt };

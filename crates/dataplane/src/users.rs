@@ -1,7 +1,7 @@
 //! Lookup of users in the user database of this machine.
 
-/// Returns the numeric id of a user from `/etc/passwd`, or `None` if there is no such user. If the name is a
-/// number, that number is returned.
+/// Returns the numeric ID of a user from `/etc/passwd`. If the name is a number, returns this number. Returns `None` if
+/// there is no such user.
 pub fn user_id(user: &str) -> Option<u32> {
     if let Ok(number) = user.parse() {
         return Some(number);

@@ -228,11 +228,11 @@ pub fn fdb_bridges(running_state: &RunningState, filter: &FdbFilter) -> Vec<Arc<
     asked.map(|(_, bridge)| Arc::clone(bridge)).collect()
 }
 
-/// Returns the MAC table entries in `bridges` that match the filter. A MAC table may have a million entries, so the
-/// caller must not hold the lock of the running configuration, and names are copied only for entries that match.
+/// Returns the MAC table entries in `bridges` that match the filter. A MAC table may have a million entries. Therefore
+/// the caller must not hold the lock of the running configuration, and names are copied only for entries that match.
 pub fn fdb(bridges: &[Arc<Bridge>], names: &Names, filter: &FdbFilter) -> Vec<FdbEntry> {
     let now_secs = monotonic().secs;
-    // A name without a number is compared below, for example the text of an entry without a port.
+    // A name to which no number is assigned, such as the text for an entry without a port, is compared as text below.
     let port = filter.port.as_deref().and_then(|port| names.ports.find(port)).map(PortId);
     let may_match = |entry: &switch::FdbEntry| {
         filter.vlan.is_none_or(|vlan| vlan == entry.vid)

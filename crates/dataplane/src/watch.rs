@@ -1,6 +1,6 @@
-//! Housekeeping of devices and workers, which runs a few times a second. It handles ports' devices that
-//! disappear, appear again, are renamed, are set down or change their MTU. It also ages MAC tables and measures
-//! the load of the workers.
+//! Housekeeping of devices and workers, which runs a few times a second. It adapts ports to devices that disappear,
+//! appear again, are renamed, are set down or change their MTU. It also ages MAC tables and measures the load of the
+//! workers.
 
 use std::time::{Duration, Instant};
 
@@ -85,9 +85,9 @@ enum Seen {
     Unhooked,
 }
 
-/// Compares all ports with their devices and handles the differences. Returns whether anything
-/// changed. If `second` is true, also creates the daemon's own devices again if they are missing,
-/// and attaches hooks (XDP programs) again if another program has detached them.
+/// Compares all ports with their devices, and updates the ports whose devices differ. Returns whether anything changed.
+/// If `second` is true, also creates the daemon's own devices again if they are missing, and attaches hooks (XDP
+/// programs) again if another program has detached them.
 pub fn look(
     running_state: &mut RunningState,
     engine: &Engine,
@@ -119,16 +119,17 @@ pub fn look(
         changed |= done;
     }
     if changed {
-        // The bridges' members are the running ports, whether up or down. Only the ports' views differ.
+        // The members of the bridges do not change, because ports that are down are members too. Only the ports'
+        // entries in the snapshot change.
         running_state.publish(engine);
     }
     forget_stations(running_state);
     changed
 }
 
-/// Removes the MAC table entries that were learned at ports whose link is down, as Linux's bridge does
-/// (`br_stp_disable_port` in `net/bridge/br_stp_if.c`). A worker may learn an entry later from a frame that
-/// was received before the link went down. Therefore, every poll calls this function.
+/// Removes the MAC table entries that were learned on ports whose link is down, as Linux's bridge does
+/// (`br_stp_disable_port` in `net/bridge/br_stp_if.c`). A worker may learn an entry later from a frame that was
+/// received before the link went down. Therefore, every poll calls this function.
 fn forget_stations(running_state: &RunningState) {
     for (name, running) in running_state.ports.iter().filter(|(_, running)| running.lacks_link()) {
         let home = running_state
@@ -182,7 +183,7 @@ fn compare(running: &Running, devices: &Devices<'_>) -> Seen {
             Some(info) if device.is_as(info) && running.trouble.is_none() => Seen::Same,
             Some(info) => Seen::Differs(info.clone()),
         },
-        // The device disappeared earlier. Look for it by name.
+        // The device disappeared earlier, so it is searched for by name.
         None => match watch.known().find(|info| Some(info.name.as_str()) == wanted) {
             Some(info) => Seen::Differs(info.clone()),
             None if matches!(running.wanted.port.kind, PortKind::AfXdp(_)) => Seen::Same,
@@ -192,8 +193,8 @@ fn compare(running: &Running, devices: &Devices<'_>) -> Seen {
     }
 }
 
-/// Updates a port whose device exists again or whose carrier, MTU, name or other state has changed. Returns whether the
-/// port changed.
+/// Updates a port whose device exists again or whose device has changed (carrier, MTU, name or other state). Returns
+/// whether the port changed.
 fn differs(running_state: &mut RunningState, engine: &Engine, name: &PortName, info: &LinkInfo) -> bool {
     let Some(running) = running_state.ports.get_mut(name) else { return false };
     if running.device.is_none() || running.trouble.is_some() {

@@ -17,13 +17,13 @@ pub struct Watches(Mutex<Vec<Watch>>);
 /// A running capture or trace. A hand-over can end the capture or trace and wait for its end.
 struct Watch {
     over: Arc<AtomicBool>,
-    /// Channel that is disconnected when the thread of the capture or trace no longer accesses the workers'
+    /// Channel that is disconnected as soon as the thread of the capture or trace no longer accesses the workers'
     /// rings.
     done: mpsc::Receiver<()>,
 }
 
-/// Value that the thread of a capture or trace holds as long as it accesses the workers' rings. Dropping it reports
-/// that the accesses have ended.
+/// Value that the thread of a capture or trace holds as long as it accesses the workers' rings. Dropping the value
+/// reports that the thread no longer accesses the rings.
 pub struct Watched {
     over: Arc<AtomicBool>,
     _done: mpsc::Sender<()>,

@@ -8,8 +8,8 @@ use xdp::{Counter, HookSays};
 use super::ids::Names;
 use super::routes::ROUTED;
 
-/// Returns the texts of a packet's recorded steps in order, each with the pipeline stage that recorded the
-/// step. The second value describes the packet's outcome in one sentence.
+/// Returns the texts of a packet's recorded steps in order, each with the name of the pipeline stage that recorded the
+/// step. The second value is one sentence about the outcome of the packet.
 pub fn tell(steps: &[Step], names: &Names) -> (Vec<Told>, String) {
     let told = steps.iter().map(|step| {
         let (stage, what) = sentence(step, names);
@@ -38,9 +38,9 @@ impl End {
     }
 }
 
-/// Returns the texts of the steps in which a hook processes a packet, and the outcome of the packet
-/// in the hook. The outcome is `None` if the packet continues to a worker. `routed` is the device
-/// to which the kernel's routes send the packet.
+/// Returns the texts of the steps in which a hook processes a packet, and the outcome of the packet in the hook. The
+/// outcome is `None` if the packet continues to a worker. `routed` is the device through which the kernel's routes send
+/// the packet.
 pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>, Option<End>) {
     let step = |what: String| Told { stage: "hook".to_owned(), what };
     let rules = says.rules.iter().map(|(rule, acted)| {
@@ -84,7 +84,7 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
             let what = format!("both stations are known: straight to the device of {port}");
             (what, End::forwarded(format!("forwarded to {port} in the driver hook")))
         }
-        // The tables' steps give the reason.
+        // The steps of the look-ups in the flow tables contain the reason.
         Counter::FlowForwarded => {
             let port = says.to.map_or_else(|| "another port".to_owned(), |to| names.port(PortId(to)));
             (format!("a hot flow, answered here: straight to the device of {port}, by these rules:"), None)
@@ -114,7 +114,7 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
             (format!("{ROUTED}says blackhole: dropped as route-blackhole"), end)
         }
         Counter::RouteReversePath => {
-            // The tables' steps give the route to the source.
+            // The steps of the look-ups in the routing tables contain the route to the source.
             ("refused here: no route leads back to its source as `rpf` asks".to_owned(), None)
         }
         Counter::RouteLimited => {
@@ -150,10 +150,10 @@ fn anew(frame: &[u8]) -> String {
     }
 }
 
-/// Text of the reason for a hook's counter that has no text of its own.
+/// Text of the reason for a hook's counter that has no specific text.
 const UNTOLD: &str = "so its counter says";
 
-/// Returns a text with the reason why the hook passes a frame to the kernel.
+/// Returns the reason why the hook passes a frame to the kernel, as text.
 fn left(counter: Counter) -> &'static str {
     match counter {
         Counter::PassedControl => "it is neither IPv4 nor IPv6",
@@ -336,7 +336,7 @@ fn switching(step: &Step, names: &Names) -> String {
         Step::Snooped { ports } => format!("the group's listeners and routers are at {ports} ports"),
         Step::Punted => "a copy goes to the snooper".to_owned(),
         Step::NotTo { port, reason } => format!("not to {}: {}", names.port(*port), reason.name()),
-        // A step without a text here.
+        // This step has no text here.
         other => format!("{other:?}"),
     }
 }

@@ -67,8 +67,8 @@ impl Running {
     }
 }
 
-/// Announces the addresses in `due`, which must be sorted by device. One socket is used for each device, because the
-/// kernel takes milliseconds to close a socket. Returns the number of announcements sent.
+/// Announces the IP addresses in `due`, which must be sorted by device, because one socket is used for all addresses of
+/// a device: the kernel takes milliseconds to close a socket. Returns the number of announcements sent.
 fn send_all<S>(
     due: &[Own],
     routes: bool,
@@ -84,7 +84,7 @@ fn send_all<S>(
     sent
 }
 
-/// Returns the ARP or neighbour discovery frame that announces an IP address. `routes` means that the host is a
+/// Returns the ARP or neighbour discovery frame that announces an IP address. `routes` states whether this host is a
 /// router.
 fn frame(address: IpAddr, mac: MacAddr, routes: bool) -> Vec<u8> {
     match address {
@@ -140,7 +140,7 @@ mod tests {
             assert_eq!(send_all(&due, false, open, |(), _| Ok(())), due.len());
             assert!(opened.get() <= 2, "{} sockets", opened.get());
             due.into_iter().for_each(|own| *times.entry(own.place).or_default() += 1);
-            // Each is announced once before one is announced again.
+            // Each address is announced once before any address is announced a second time.
             assert!(times.len() == 1000 || times.values().all(|times| *times == 1), "{looks}");
         }
         assert!(times.values().all(|times| *times == usize::from(TIMES)));

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use packet::MacAddr;
 
 /// Number of announcements for each IP address whose Ethernet address has changed. The announcements are sent one
-/// second apart, because the first announcement may be sent before the link is up at the other end.
+/// second apart. A single one could get lost, because the link may not be up yet at the device's peer.
 pub const TIMES: u8 = 3;
 
 /// Maximum number of announcements in one second. Additional announcements are sent one second later.
@@ -52,7 +52,7 @@ impl Announcer {
         let mut now: Vec<&Own> = own.iter().filter(|it| left(it).is_some()).collect();
         let there: BTreeSet<&Place> = now.iter().map(|it| &it.place).collect();
         let gone: Vec<Place> = self.due.keys().filter(|place| !there.contains(place)).cloned().collect();
-        // The addresses that were announced least come first.
+        // Addresses with the smallest number of announcements so far come first.
         now.sort_by_key(|it| Reverse(left(it)));
         let mut now: Vec<Own> = now.into_iter().take(AT_ONCE).cloned().collect();
         for place in now.iter().map(|it| &it.place).chain(&gone) {
@@ -83,8 +83,7 @@ mod tests {
         let six = |index, mac| at("fd00:8:1::1", "h1", index, mac);
         let mut announcer = Announcer::default();
         assert_eq!(announcer.look(&[four(3, one), six(3, one)]), []);
-        // The device disappears with its addresses, and a new one gets the addresses back one after the
-        // other.
+        // The device and its addresses disappear. A new device gets the addresses, one after the other.
         assert_eq!(announcer.look(&[]), []);
         assert_eq!(announcer.look(&[four(4, two)]), [four(4, two)]);
         let both = [four(4, two), six(4, two)];

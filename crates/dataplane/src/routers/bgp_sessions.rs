@@ -14,8 +14,8 @@ use super::messages::object;
 /// TCP port of BGP (RFC 4271, section 8).
 const BGP: u16 = 179;
 /// Maximum number of BGP sessions that one query reads. For each address family, one query reads the sessions whose
-/// local port is the BGP port, and another query reads the sessions whose remote port is the BGP port. The rate limits
-/// of control packets store 4096 peers. Each session adds up to three peers.
+/// local port is the BGP port, and another query reads the sessions whose remote port is the BGP port. The rate limiter
+/// of control packets stores at most 4096 known peers, and each session adds up to three peers.
 const MOST: usize = 4096;
 
 /// Local and remote addresses of a router's BGP sessions, or the error of the query.

@@ -11,9 +11,10 @@ use port::netns::Netns;
 use super::{Running, object};
 use crate::users::user_id;
 
-/// Returns the FPM source of a router, or `None` if FPM is not configured. If the running router `before` has the same
-/// FPM address and namespace, the new source shares its listening socket. While the daemon is `starting`, the function
-/// waits for the address if it is in use, because a predecessor process may use it during an upgrade.
+/// Returns the FPM source of a router. Returns `None` if FPM is not configured. If the running router `before` has an
+/// equal FPM address and namespace, the new source uses the listening socket of `before`. If `starting` is true and the
+/// address is in use, the socket is created as soon as the address is available, because a predecessor process may use
+/// the address during an upgrade.
 ///
 /// # Errors
 /// Returns an error if no socket can listen on the address.
@@ -51,8 +52,8 @@ pub fn source(
 /// State of a router's FPM sessions, without the number of routes, which [`Standing::told`] adds.
 pub struct Standing {
     state: FpmState,
-    /// Number of routes that the FPM session has announced. `None` if it must be read from the mirror (the daemon's
-    /// copy of the kernel's routing state).
+    /// Number of routes that the FPM session has announced. If `None`, the routes must be counted in the mirror (the
+    /// daemon's copy of the kernel's routing state).
     named: Option<u64>,
 }
 

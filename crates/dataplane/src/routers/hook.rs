@@ -1,9 +1,9 @@
 //! Offload of routes to the hooks (XDP programs) of a router's ports. The programs read a copy of the router's main
 //! table, of its neighbours and of its interfaces in shared memory.
 //!
-//! If the offload cannot be installed, the failure is logged and workers route all packets, which is slower. The
-//! thread that tracks the namespace writes the tables, and sets in [`Answers`] for which address families the
-//! tables are complete. The periodic update of the hooks writes all other state.
+//! If the offload cannot be installed, the failure is logged and workers route all packets, which is slower. The thread
+//! that tracks the namespace writes the tables. It also records in [`Answers`] for which address families the tables
+//! are complete. The periodic update of the hooks writes all other state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use super::observed::Netdev;
 
 /// Maximum number of different sets of next hops in one routing table.
 pub const PATHS: u32 = 65_536;
-/// Maximum number of next-hop groups (several next hops) in the hooks' tables. If there are more groups, workers route
-/// the packets whose next-hop group is not in the tables.
+/// Maximum number of next-hop groups (paths with several next hops) in the hooks' tables. If there are more groups, the
+/// packets of the additional groups are routed by workers.
 const GROUPS: u32 = 512;
 /// Minimum size of the hooks' IPv4 route trie, in 64-bit words. This minimum leaves space for routes that are
 /// added later.
@@ -44,7 +44,7 @@ pub struct Hook {
     /// Counts of packets that hooks have routed at interfaces that were removed. The counts are kept so that a port's
     /// total counts never decrease.
     past: BTreeMap<PortName, RouteCounts>,
-    /// Ports for which the kernel refused the hook program with offloaded routing.
+    /// Ports for which the kernel has refused the hook program with offloaded routes.
     refused: BTreeSet<PortName>,
 }
 
@@ -77,7 +77,8 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Returns the virtual router stage without offloaded routes. Packets to be routed then go to the workers.
+    /// Returns the virtual router stage without offloaded routes. The hook then passes packets that must be routed to
+    /// the workers.
     fn plain(&self) -> RouteStage {
         self.tagged(RouteStage::new(&self.of, self.own))
     }
@@ -94,8 +95,8 @@ fn memory(words: Words) -> Memory {
 }
 
 impl Hook {
-    /// Creates empty routing tables for the hooks of a router's ports. Returns the offload state, and the handles with
-    /// which the thread that tracks the namespace writes the tables. `domain` is the domain of memory reclamation in
+    /// Creates empty routing tables for the hooks of a router's ports. Returns the state of the offload, and the
+    /// writers of the tables for the thread that tracks the namespace. `domain` is the domain of memory reclamation in
     /// which the workers are readers.
     ///
     /// # Errors
@@ -139,7 +140,8 @@ impl Hook {
         Ok((hook, programs))
     }
 
-    /// Returns the routing tables that the hook programs read. They also contain whether the programs route at all.
+    /// Returns the routing tables that the hook programs read. They also contain a flag that enables routing in the
+    /// programs.
     pub fn answers(&self) -> &Arc<Answers> {
         &self.answers
     }
@@ -157,8 +159,9 @@ impl Hook {
             seed: wanted.seed,
         };
         let stage = wanted.tagged(RouteStage::answering(&wanted.of, wanted.own, self.answers(), &answer));
-        // Frame order is tracked by queue, and only in native mode one CPU at a time receives a queue. If the
-        // port uses software RSS, packets that one worker passes to another are not waited for.
+        // Frame order is tracked for each queue. This works only in native mode, in which one CPU at a time receives
+        // the frames of a queue. It also requires that the port does not use software RSS, because packets that one
+        // worker passes to another are not tracked.
         let attached = port.hook.as_ref().filter(|hook| hook.mode() == xdp::Mode::Native);
         let Some(attached) = attached.filter(|_| port.rss_table.is_none()) else { return stage };
         stage.clone().in_order(attached).unwrap_or_else(|error| {
@@ -217,7 +220,8 @@ impl Hook {
                 Ok(fresh.iter().try_for_each(|it| self.answers().set_device(it.port, it.device)))
             });
             if !matches!(set, Ok(Ok(()))) {
-                // A frame redirected to a device that is not set is passed up instead.
+                // If a device cannot be set, the hook passes frames for this device to a worker instead of redirecting
+                // them.
                 tracing::warn!(%router, "frames cannot be redirected to some of its devices");
             }
         }
@@ -273,7 +277,7 @@ impl Hook {
         seen.into_iter().filter_map(takes).collect()
     }
 
-    /// Removes a router interface from the hooks' tables, and keeps the counts of the interface.
+    /// Removes a router interface from the hooks' tables. The interface's counts are kept.
     fn leave(&mut self, number: u16) {
         let Some((name, gone)) = self.outputs.remove(&number) else { return };
         self.answers().set_interface(number, None);

@@ -43,8 +43,8 @@ impl HookLimits {
         }
     }
 
-    /// Replaces the known peers of the host's routing daemons (such as BGP neighbours), whose packets have rate limits
-    /// of their own.
+    /// Replaces the known peers of the host's routing daemons (such as BGP neighbours). The packets of known peers have
+    /// separate rate limits.
     pub fn set_peers(&mut self, router: &RouterName, peers: &BTreeSet<Peer>) {
         let Some(limits) = &mut self.limits else { return };
         let peer = |peer: &Peer| match *peer {

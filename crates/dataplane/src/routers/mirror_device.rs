@@ -24,11 +24,12 @@ pub struct MirrorDevice {
     pub carrier: Option<bool>,
 }
 
-/// TAP queues of mirror devices that a predecessor process has handed over, by the names for which the devices' port
-/// numbers are allocated.
+/// TAP queues of mirror devices that a predecessor process has handed over, with the devices' port numbers. The key is
+/// the name to which the port number is assigned.
 pub type Given = BTreeMap<String, (PortId, TapQueue)>;
 
-/// A router interface that has a mirror device: a port, or with VLAN tags a VLAN of the port.
+/// A router interface that has a mirror device. Without VLAN tags, the interface is the port itself. With VLAN tags, it
+/// is a VLAN of the port.
 pub type Key = (PortName, Option<VlanTags>);
 
 /// Returns the name of the kernel device that represents a port in its router's namespace.
@@ -53,7 +54,7 @@ pub fn wanted<'c>(
     })
 }
 
-/// Returns the name for which the port number of a mirror device is allocated. The name contains a slash, which is not
+/// Returns the name to which the port number of a mirror device is assigned. The name contains a slash, which is not
 /// allowed in the names of configured ports.
 pub fn port_name(router: &RouterName, device: &str) -> String {
     format!("{router}/{device}")

@@ -1,6 +1,6 @@
-//! Mirror devices (TAPs) of router interfaces for which the kernel has no other device. These interfaces are VLANs of
-//! ports (the kernel may have no VLAN device, and the daemon receives the port's frames itself), and ports that the
-//! kernel does not know. A mirror device is a TAP in the router's namespace. The name of the TAP is `DEVICE.VLAN` or
+//! Mirror devices (TAPs) of router interfaces for which the kernel has no other device. These interfaces are ports
+//! without a kernel device, and VLANs of ports: the daemon receives the frames of the VLAN itself, and the kernel need
+//! not have a VLAN device. A mirror device is a TAP in the router's namespace. The name of the TAP is `DEVICE.VLAN` or
 //! the name of the port.
 //!
 //! Settings that an operator or a routing daemon makes on the TAP (addresses, MTU, Ethernet address, up or down) apply
@@ -68,7 +68,7 @@ pub fn check(
 }
 
 impl Running {
-    /// Creates the mirror devices that the configuration needs, if their port exists. Removes mirror devices that the
+    /// Creates the mirror devices that the configuration needs and whose port exists. Removes mirror devices that the
     /// configuration no longer needs. Returns the queues of the new devices.
     pub fn follow_mirrors(
         &mut self,
@@ -101,7 +101,8 @@ impl Running {
                 (Some((port, queue)), _) => Ok(Some((port, queue))),
                 (None, Some(base)) if base.device.is_some() || mirrored(&key.0) => {
                     let number = names.ports.find(&known).or_else(|| names.ports.take(&known));
-                    // The far end's Ethernet address, if any, is not the interface's.
+                    // The Ethernet address of the port's device applies only if this device represents the interface.
+                    // For a port without a kernel device of its own, the address belongs to another device.
                     let own = base.device.as_ref().filter(|_| !mirrored(&key.0));
                     let mac = own.and_then(|device| device.mac);
                     let config = TapConfig {
@@ -119,7 +120,7 @@ impl Running {
                     };
                     make(name, number, &config)
                 }
-                // The mirror is created when the port's device exists.
+                // The mirror device is created later, when the port's device exists.
                 (None, _) => Ok(None),
             };
             let made = made.and_then(|made| match made {
@@ -147,8 +148,8 @@ impl Running {
         queues
     }
 
-    /// Takes the mirror devices of the router `before`, which this router replaces. Does nothing if the two routers are
-    /// in different namespaces.
+    /// Takes over the mirror devices of the router `before`, which this router replaces. Does nothing if the two
+    /// routers are in different namespaces.
     pub fn inherit_mirrors(&mut self, before: &mut Running) {
         if before.wanted.settings.namespace == self.wanted.settings.namespace {
             self.mirrors = std::mem::take(&mut before.mirrors);
@@ -198,7 +199,7 @@ impl Running {
         })
     }
 
-    /// Returns whether `name` is the name for which the port number of one of the router's mirror devices is allocated.
+    /// Returns whether `name` is the name to which the port number of one of the router's mirror devices is assigned.
     pub fn has_mirror(&self, router: &RouterName, name: &str) -> bool {
         self.mirrors.values().any(|own| port_name(router, &own.device) == name)
     }

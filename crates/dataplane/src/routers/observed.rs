@@ -34,8 +34,8 @@ pub struct State {
     pub answers: Option<Arc<Answers>>,
     pub wake: SyncSender<()>,
     pub refused: Option<Instant>,
-    /// Errors for routes that did not fit into the tables, while changes are being applied. The routes may fit when
-    /// readers no longer use the memory that the changes have freed.
+    /// Errors of routes that did not fit into the tables. The list is used while changes are applied: the routes may
+    /// fit when readers no longer use the memory that the changes have freed.
     pub errors: Vec<FibError>,
     /// Whether interface numbers have changed since the devices, addresses and policy routing rules were last
     /// read.
@@ -77,9 +77,9 @@ pub fn excess(count: usize) -> String {
 }
 
 /// Applies changes of the mirror (the copy of the kernel's routing state) to the tables of workers and hooks. Returns
-/// how the route tables were affected. If routes or neighbours do not fit, waits until readers no longer use freed
-/// memory (grace period), and tries again. The state is not locked in the meantime, and one grace period is enough for
-/// all changes.
+/// the routes that were refused, and those that were installed after a refusal. If routes or neighbours do not fit,
+/// waits until readers no longer use freed memory (grace period), and tries again. The state is not locked during this
+/// wait, and one grace period is enough for all changes.
 pub fn apply(state: &Mutex<State>, mirror: &Mirror, changes: &[Change]) -> FibOutcome {
     let mut grace = locked(state).apply(mirror, changes);
     while let Some(period) = grace {
@@ -90,9 +90,9 @@ pub fn apply(state: &Mutex<State>, mirror: &Mirror, changes: &[Change]) -> FibOu
 }
 
 impl State {
-    /// Applies changes of the mirror (the copy of the kernel's routing state) to the tables of workers and hooks. If a
-    /// route or neighbour does not fit, returns a grace period. After the grace period, readers no longer use freed
-    /// memory, and the route or neighbour may fit.
+    /// Applies changes of the mirror (the copy of the kernel's routing state) to the tables of workers and hooks.
+    /// Returns a grace period if a route or neighbour does not fit. It may fit after the grace period, because readers
+    /// then no longer use freed memory.
     fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Option<GracePeriod> {
         self.errors = self.feed.apply(mirror, changes);
         for change in changes {
@@ -121,11 +121,12 @@ impl State {
         if has_progress { self.feed.grace() } else { None }
     }
 
-    /// Returns how the changes since the last call have affected the route tables, and logs routes that did not fit.
+    /// Returns the routes that were refused since the last call, and those that were installed after a refusal. Logs
+    /// the routes that did not fit.
     fn outcome(&mut self) -> FibOutcome {
         let outcome = self.feed.take_outcome();
         let errors = std::mem::take(&mut self.errors);
-        // A full table refuses every further route, so the log has one message a minute.
+        // A full table refuses every additional route, so at most one message a minute is logged.
         let is_due = self.refused.is_none_or(|last| last.elapsed().as_secs() >= 60);
         if let (false, true, Some(error)) = (outcome.refused.is_empty(), is_due, errors.first()) {
             let count = outcome.refused.len();
@@ -207,7 +208,8 @@ impl State {
             tables: self.feed.tables().collect(),
             excess_rules,
         };
-        // The hooks route by tables that contain all routes that the policy routing rules can select.
+        // A hook routes packets of an address family only if its tables contain all routes that the policy routing
+        // rules can select.
         if let Some(answers) = &self.answers {
             let known = |lookups: &[Lookup]| self.feed.serves_programs(lookups);
             answers.answer(known(&self.seen.four), known(&self.seen.six));

@@ -1,6 +1,6 @@
-//! Selects the neighbours that a router reports to the kernel. The kernel then keeps the neighbour entries
-//! reachable, or resolves missing Ethernet addresses. One round reports at most [`PROMPTS`] neighbours, gateways
-//! first. If there are more neighbours, successive rounds report them in turn.
+//! Selects the neighbours that a router reports to the kernel. The kernel then keeps the neighbour entries reachable,
+//! or resolves missing Ethernet addresses. One round reports at most [`PROMPTS`] neighbours, gateways first. If there
+//! are more neighbours, each round continues where the previous round ended.
 
 use std::net::IpAddr;
 

@@ -59,7 +59,7 @@ impl PuntTap {
         Ok(PuntTap { name, mac, port: None, queue })
     }
 
-    /// Returns the name for which the port number of a router's punt TAP is allocated.
+    /// Returns the name to which the port number of a router's punt TAP is assigned.
     pub fn port_name(router: &RouterName) -> String {
         format!("kernel of {router}")
     }
@@ -75,7 +75,7 @@ fn full(router: &RouterName) -> PlaneError {
 }
 
 /// Sets the kernel's sysctls for a punt TAP. The reverse-path filter must not be strict, because packets on the TAP
-/// were received on other devices. The kernel must not send packets of its own on the TAP, because the TAP leads to no
+/// were received on other devices. The kernel must not originate packets on the TAP, because the TAP leads to no
 /// network.
 fn settings(tap: &str) {
     let path =

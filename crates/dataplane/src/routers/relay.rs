@@ -1,10 +1,10 @@
-//! DHCP relay for a router's interfaces (`router::dhcp`, `router::dhcp6`). The relay is one thread with
-//! sockets in the router's namespace.
+//! DHCP relay for a router's interfaces (`router::dhcp`, `router::dhcp6`). The relay is one thread with sockets in the
+//! router's namespace.
 //!
 //! Workers pass the broadcasts and multicasts of clients to the kernel on the interface's device or its mirror device,
 //! so that ordinary sockets receive them. Each interface has two sockets for each address family. One socket is bound
-//! to the interface's device, for clients. The other socket is bound to the interface's address, for other relays and
-//! for DHCP servers, whose replies may arrive on any interface.
+//! to the interface's device, for clients. The other socket is bound to the interface's IP address. It receives
+//! messages of other relays, and replies of DHCP servers, which may arrive on any interface.
 //!
 //! The relay keeps no state between messages, and other sockets can be bound to its ports and addresses. A successor
 //! process can therefore open its own sockets while these sockets exist.
@@ -224,11 +224,11 @@ impl Thread {
             let places = places.map(|(place, key)| (key, place)).collect::<BTreeMap<_, _>>();
             (places, mirror.links.values().find(|link| link.name == punt_tap).map(|link| link.index))
         });
-        // A busy follower knows more at the next look: sockets stay open until then.
+        // If the follower is busy, the next call gets the state. Until then, the sockets stay open.
         if matches!(seen, Err(netlink::NetlinkError::Busy(_))) {
             return;
         }
-        // Without a follower nothing is known. `show routers` reports the failure.
+        // If the follower has ended, no device is known and all sockets are closed. `show routers` reports the failure.
         let (places, punt_tap) = seen.unwrap_or_default();
         for (key, Service { servers, takes_relayed }) in &self.wanted {
             let (found, Some(counts)) = (places.get(key), self.counts.get(key)) else { continue };

@@ -58,8 +58,8 @@ pub struct Running {
     pub relay: Option<Relay>,
     /// Ethernet addresses of the router's IP addresses at the last check. A change is announced to the neighbours.
     pub announcer: Announcer,
-    /// Number of packets sent to each neighbour, as read at the last round of reports, by interface index and IP
-    /// address.
+    /// Number of packets sent to each neighbour, by interface index and IP address. The numbers were read in the last
+    /// round of neighbour reports to the kernel.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
     /// Positions at which the next round of neighbour reports to the kernel continues.
     pub prompts: Prompts,
@@ -86,10 +86,12 @@ impl Running {
         let failed = |error: &dyn std::error::Error| {
             PlaneError::failed(object(name), error, "see that its namespace is there, and the privileges")
         };
-        // Before anything is opened there: a namespace that takes its name meanwhile is seen as another one.
+        // The identity is read before anything in the namespace is opened. If another namespace gets its name in the
+        // meantime, the change is then detected.
         let identity = wanted.settings.namespace.as_ref().map(identity).transpose();
         let identity = identity.map_err(|error| failed(&error))?;
-        // Before the namespace's state is read: that may be much, for a router that cannot have its TAP.
+        // The punt TAP is created before the state of the namespace is read. If it cannot be created, a large state is
+        // not read in vain.
         let punt_tap = PuntTap::make(name, wanted.settings.namespace.as_ref())?;
         let limits = Limits {
             words: words(wanted.settings.routes),
@@ -150,7 +152,7 @@ impl Running {
         })
     }
 
-    /// Assigns numbers to the router's interfaces. Interfaces that have a number already keep it.
+    /// Assigns interface numbers to the router's interfaces. Interfaces that already have a number keep it.
     pub fn number(&self, config: &Config, ports: &Ports, name: &RouterName) -> Result<(), PlaneError> {
         let device = |port: &PortName| mirror_device::device(config, port).map(str::to_owned);
         let mut wanted: BTreeSet<String> = self.wanted.ports.keys().filter_map(device).collect();
@@ -176,7 +178,8 @@ impl Running {
         if state.interfaces == before {
             return Ok(());
         }
-        // The thread of a busy router, which does not answer in time, looks later and wakes the routing thread then.
+        // If the router's thread is busy and does not answer in time, it reads the state later, because of this flag,
+        // and then wakes the routing thread.
         state.is_renumbered = true;
         drop(state);
         let writer = Arc::clone(&self.state);
@@ -243,7 +246,7 @@ impl Running {
                 vrrp: self.has_vrrp(name),
             });
         }
-        // Without any check, workers skip the reverse-path lookup.
+        // If no interface has a reverse path check, workers omit the look-up.
         if reverse_paths.iter().all(|asks| *asks == ReversePath::Off) {
             reverse_paths.clear();
         }
@@ -263,7 +266,7 @@ impl Running {
         (router, numbers)
     }
 
-    /// Returns whether a port accepts frames with a virtual router's destination Ethernet address (VRRP).
+    /// Returns whether a port accepts frames that are addressed to the virtual Ethernet address of a VRRP router.
     fn has_vrrp(&self, port: &PortName) -> bool {
         self.wanted.ports.get(port).is_some_and(|port| port.vrrp)
     }
@@ -302,7 +305,7 @@ impl Running {
                 let vlan = move |vlan: &Vlan| {
                     let (number, up, port) =
                         (vlan.answered()?, vlan.netdev.filter(|netdev| netdev.up)?, port?);
-                    // The MTU is limited by that of the port's device.
+                    // The MTU of the interface cannot exceed the MTU of the port's device.
                     let netdev = Netdev { mtu: up.mtu.min(netdev.mtu), ..up };
                     Some(hook::ObservedNamespace {
                         number,
@@ -390,9 +393,9 @@ impl Running {
         }
     }
 
-    /// Updates the known peers of the router's routing daemons, whose control packets have rate limits of their own.
-    /// The peers are the kernel's BGP sessions, the remote ends of these sessions, and the neighbours that are
-    /// gateways or remote ends.
+    /// Updates the known peers of the router's routing daemons, whose control packets have separate rate limits. The
+    /// peers are the kernel's BGP sessions, the remote peers of these sessions, and the neighbours that are gateways or
+    /// remote peers.
     pub fn learn_peers(&mut self, name: &RouterName, sessions: Sessions) {
         let sessions = match sessions {
             Ok(sessions) => sessions,

@@ -93,11 +93,11 @@ pub struct RelayInterface {
     /// ARP.
     frames: FrameSender,
     allowed: Vec<IpAddr>,
-    /// Devices to which the kernel's routes to each DHCP server lead. The server's replies may arrive only on
-    /// these devices.
+    /// For each DHCP server, the devices through which the kernel's routes to the server lead. The server's replies may
+    /// arrive only on these devices.
     ways: BTreeMap<IpAddr, Vec<u32>>,
-    /// Whether the relay accepts messages that another relay has already forwarded, when they arrive from the clients'
-    /// side.
+    /// Whether the relay accepts messages that another relay has already forwarded, if they arrive through the socket
+    /// for clients.
     takes_relayed: bool,
     counts: Arc<Counts>,
     up: Limits,
@@ -209,8 +209,8 @@ impl Allowance {
     }
 }
 
-/// Processes a DHCPv4 message that was received on an interface. `arrived_by` is the interface index of the receiving
-/// device.
+/// Processes a DHCPv4 message that was received on an interface. `arrived_by` is the interface index of the device on
+/// which the message arrived.
 pub fn take4(
     interface_relays: &mut RelayInterfaces,
     key: &Key,
@@ -262,8 +262,8 @@ pub fn take4(
     }
 }
 
-/// Processes a DHCPv6 message that was received on an interface. `arrived_by` is the interface index of the receiving
-/// device.
+/// Processes a DHCPv6 message that was received on an interface. `arrived_by` is the interface index of the device on
+/// which the message arrived.
 pub fn take6(
     interface_relays: &mut RelayInterfaces,
     key: &Key,
@@ -326,9 +326,9 @@ impl RelayInterface {
         self.ways = self.allowed.iter().map(ways).collect();
     }
 
-    /// Returns whether a server's DHCP reply may be sent to a client. The source of the reply must be one of
-    /// the interface's servers, and the reply must have arrived on a device to which the route to this server
-    /// leads. A refused reply is counted.
+    /// Checks whether a server's DHCP reply may be sent to a client. The source address of the reply must be one of the
+    /// interface's servers, and the reply must have arrived on a device through which the route to this server leads.
+    /// Counts a refused reply.
     fn lets_down(&mut self, from: IpAddr, arrived_by: u32) -> bool {
         let is_routed = self.ways.get(&from).is_some_and(|ways| ways.contains(&arrived_by));
         let refused = if !is_routed && (arrived_by != LOOPBACK || !self.allowed.contains(&from)) {
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(taken, usize::try_from(CLIENT_RATE).unwrap());
         let others =
             (0..200_u8).filter(|number| requests.take(Some(MacAddr([2, 0, 0, 0, 1, *number])), begin));
-        // Another client may have the hash of the busy client.
+        // Another client may have the same hash as the busy client.
         assert!(others.count() >= 190);
     }
 
