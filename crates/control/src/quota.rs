@@ -36,7 +36,7 @@ pub(crate) enum Holder {
     User(u32),
     /// All clients that present the token with this name.
     Token(String),
-    /// A client that could not be identified.
+    /// A client that the daemon could not identify.
     Unknown,
 }
 

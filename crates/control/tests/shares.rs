@@ -15,7 +15,7 @@ use memory::{Daemon, OBJECTS};
 
 /// ID of a user other than root.
 const OTHER: u32 = 4711;
-/// Maximum time for events on a busy machine.
+/// Time limit for events in these tests. The limit is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts a daemon whose socket is open to all users. Returns `None` if this process cannot change its user.

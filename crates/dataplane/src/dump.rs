@@ -128,7 +128,7 @@ fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
 struct Delivery {
     request: DumpRequest,
     listener: Listener,
-    /// Kernel ID of the hook's filter at the last check.
+    /// Kernel ID of the hook's filter when the filter was last checked for a change.
     filter: Option<u32>,
 }
 

@@ -199,7 +199,7 @@ impl Barriers {
 
 /// Effect of a configuration change on the ports of one OpenFlow bridge.
 struct Followed {
-    /// Whether the change has removed ports from the bridge.
+    /// Whether the configuration change has removed ports from the bridge.
     has_lost: bool,
     /// Whether ports of the flow tables were added, removed or changed.
     is_changed: bool,

@@ -480,8 +480,8 @@ impl HookOffload {
         hold(&held);
     }
 
-    /// Records that a capture or trace starts (`begins`) or ends. While one runs, hooks forward no packets, because
-    /// every packet must pass the workers.
+    /// Records that a capture or trace starts (`begins` is true) or ends. While one runs, hooks forward no packets,
+    /// because every packet must pass the workers.
     pub fn watch(&mut self, begins: bool) {
         self.watchers = if begins { self.watchers + 1 } else { self.watchers.saturating_sub(1) };
         for port in self.ports.values() {

@@ -206,8 +206,8 @@ fn taken_apart(name: &str) -> Option<Pinned> {
     })
 }
 
-/// Locks a pin that no process uses. Returns `None` if a process uses it. Until the returned file is dropped, no other
-/// process can use the pin.
+/// Locks a pin, unless a process uses it. Returns `None` if a process uses the pin. Until the returned file is dropped,
+/// no other process can use the pin.
 pub(super) fn unused(pin: &PinPath) -> Option<File> {
     let directory = File::open(pin.directory()).ok()?;
     directory.try_lock().ok()?;

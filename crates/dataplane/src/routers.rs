@@ -424,8 +424,8 @@ impl Routers {
         }
     }
 
-    /// Records that a capture or trace starts (`begins`) or ends. While one runs, hooks route no packets, because every
-    /// packet must pass the workers.
+    /// Records that a capture or trace starts (`begins` is true) or ends. While one runs, hooks route no packets,
+    /// because every packet must pass the workers.
     pub fn watch(&mut self, begins: bool) {
         self.watchers = if begins { self.watchers + 1 } else { self.watchers.saturating_sub(1) };
         self.tell_watched();

@@ -169,8 +169,8 @@ impl FpmListener {
 pub struct FpmStatus {
     /// Address of the connected peer, and the duration of its FPM session so far. `None` if no peer is connected.
     pub peer: Option<(SocketAddr, Duration)>,
-    /// Whether zebra's replay of its routes is in progress, or routes that the complete replay did not announce are not
-    /// removed yet.
+    /// Whether zebra's replay of its routes is in progress. Also true after the replay, until the routes that the
+    /// replay did not announce have been removed.
     pub replaying: bool,
     /// Reason why no peer can connect. `None` if peers can connect.
     pub trouble: Option<String>,

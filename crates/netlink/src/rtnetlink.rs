@@ -51,23 +51,23 @@ pub(crate) mod group {
 /// Lengths in bytes of the structures at the start of messages and in attributes. Each constant bears the
 /// name of its structure.
 pub(crate) mod length {
-    /// Length of `struct ifinfomsg` (`linux/rtnetlink.h`).
+    /// Length of `struct ifinfomsg` in bytes (`linux/rtnetlink.h`).
     pub(crate) const IFINFOMSG: usize = 16;
-    /// Length of `struct ifaddrmsg` (`linux/if_addr.h`).
+    /// Length of `struct ifaddrmsg` in bytes (`linux/if_addr.h`).
     pub(crate) const IFADDRMSG: usize = 8;
-    /// Length of `struct ndmsg` (`linux/neighbour.h`).
+    /// Length of `struct ndmsg` in bytes (`linux/neighbour.h`).
     pub(crate) const NDMSG: usize = 12;
-    /// Length of `struct rtmsg` (`linux/rtnetlink.h`).
+    /// Length of `struct rtmsg` in bytes (`linux/rtnetlink.h`).
     pub(crate) const RTMSG: usize = 12;
-    /// Length of `struct rtnexthop` (`linux/rtnetlink.h`).
+    /// Length of `struct rtnexthop` in bytes (`linux/rtnetlink.h`).
     pub(crate) const RTNEXTHOP: usize = 8;
-    /// Length of `struct nhmsg` (`linux/nexthop.h`).
+    /// Length of `struct nhmsg` in bytes (`linux/nexthop.h`).
     pub(crate) const NHMSG: usize = 8;
-    /// Length of `struct nexthop_grp` (`linux/nexthop.h`).
+    /// Length of `struct nexthop_grp` in bytes (`linux/nexthop.h`).
     pub(crate) const NEXTHOP_GRP: usize = 8;
-    /// Length of `struct fib_rule_hdr` (`linux/fib_rules.h`).
+    /// Length of `struct fib_rule_hdr` in bytes (`linux/fib_rules.h`).
     pub(crate) const FIB_RULE_HDR: usize = 12;
-    /// Length of `struct netconfmsg` (`linux/netconf.h`).
+    /// Length of `struct netconfmsg` in bytes (`linux/netconf.h`).
     pub(crate) const NETCONFMSG: usize = 4;
 }
 
@@ -115,7 +115,7 @@ pub(crate) mod nexthop {
     pub(crate) const NHA_OIF: u16 = 5;
     pub(crate) const NHA_GATEWAY: u16 = 6;
     pub(crate) const NHA_ENCAP_TYPE: u16 = 7;
-    /// Marks a next-hop object that bridge tables use, and routes do not use.
+    /// Marks a next-hop object that is used by bridge forwarding tables and not by routes.
     pub(crate) const NHA_FDB: u16 = 11;
     pub(crate) const NHA_RES_GROUP: u16 = 12;
     /// Attribute in `NHA_RES_GROUP`: number of buckets of a resilient next-hop group.

@@ -114,7 +114,7 @@ fn shown(mirror: &Mirror, change: &Change) -> String {
     }
 }
 
-/// Returns the added routes of the main table.
+/// Returns the routes of the main table that the kernel has not created itself, as text.
 fn added(mirror: &Mirror) -> Vec<String> {
     let v4 = mirror.routes4.iter().filter(|(key, _)| key.table == 254).flat_map(|(key, paths)| {
         paths.all().iter().filter(|path| path.protocol != 2).map(|path| (key.prefix.to_string(), path))
@@ -290,7 +290,7 @@ fn line(state: &mut u64) -> String {
 /// Result of `ip route get` for an address.
 #[derive(Debug)]
 enum Said {
-    /// Device and gateway.
+    /// The route leads to this device and gateway. The gateway is `None` if the destination is on the link.
     Via(String, Option<IpAddr>),
     Local,
     /// Reason for the refusal.
@@ -315,7 +315,7 @@ fn asked(site: &Site, addresses: &[IpAddr]) -> Vec<Said> {
     addresses.iter().map(ask).collect()
 }
 
-/// Returns the queried addresses.
+/// Returns the addresses whose routes the test queries.
 fn addresses() -> Vec<IpAddr> {
     let text = [
         "10.0.1.1",

@@ -632,7 +632,8 @@ impl Router {
         self.otherwise(verdict, destination())
     }
 
-    /// Returns the routing decision for a look-up result other than a single next hop with a resolved neighbour.
+    /// Returns the routing decision for a look-up result for which [`Router::forward`] makes no decision: any result
+    /// other than a single next hop with a resolved neighbour.
     #[inline(never)]
     fn otherwise(&self, verdict: Verdict, destination: u128) -> Decision {
         match verdict {

@@ -15,7 +15,7 @@ fn hop(interface: u32, last: u8) -> NextHop {
     NextHop { interface, gateway: Some(Ipv4Addr::new(10, 0, 0, last).into()), weight: 1 }
 }
 
-/// A linear list of routes.
+/// A list of routes that is searched linearly.
 #[derive(Default)]
 struct Naive {
     routes: BTreeMap<Prefix<u32>, Path>,

@@ -47,8 +47,8 @@ fn set(fib: &mut Fib, adjacencies: &mut Adjacencies, address: IpAddr, below: u8,
 /// Routes to sources: the last octet of an address, its significant bits, and the path.
 type Routes = Vec<(u8, u8, Path)>;
 
-/// Returns the path of the route to a source with the longest prefix. Of routes with equal prefixes, the last route
-/// counts.
+/// Returns the path of the route to a source: the matching route with the longest prefix. If several routes have the
+/// same prefix, the last one counts.
 fn says(routes: &Routes, source: u8) -> Option<&Path> {
     let covers = |(address, bits, _): &&(u8, u8, Path)| {
         let mask = !0xff_u8.checked_shr((*bits).into()).unwrap_or(0);

@@ -622,7 +622,7 @@ impl Plane for Memory {
     }
 }
 
-/// A directory of one test, which is removed on drop.
+/// Directory for the files of one test. The directory is removed when this value is dropped.
 pub struct Place(PathBuf);
 
 impl Place {

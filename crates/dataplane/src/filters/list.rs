@@ -152,8 +152,8 @@ impl Filters {
         Ok(Reloaded::Done(Blocked { changed: listed, listed }))
     }
 
-    /// Returns the state of a filter's block list: the prefixes from the file of the list, the prefixes that were
-    /// blocked by command, and whether a look-up table was built for the list. Returns `None` if there is no such
+    /// Returns the state of a filter's block list: the prefixes from the file of the list, the prefixes that an
+    /// operator has blocked, and whether a look-up table was built for the list. Returns `None` if there is no such
     /// filter.
     pub fn list_state(&self, name: &FilterName) -> Option<ListState> {
         let running = self.running.get(name)?;

@@ -16,9 +16,9 @@ pub type Blocks = BTreeMap<Prefix, Option<Moment>>;
 
 /// File and blocked prefixes from which the block list of a filter is built again.
 pub struct ListSource {
-    /// Name of the filter.
+    /// Name of the filter that the block list belongs to.
     pub name: FilterName,
-    /// Path of the list's file.
+    /// Path of the block list's file.
     pub path: PathBuf,
     /// Whether a hook or a worker uses the list, so that a table must be built.
     pub has_table: bool,
@@ -28,11 +28,11 @@ pub struct ListSource {
 
 /// Current block list of a filter.
 pub struct ListState {
-    /// Prefixes in the list's file, sorted.
+    /// Prefixes in the block list's file, sorted.
     pub prefixes: Arc<[Prefix]>,
     /// Prefixes that an operator has blocked at run time.
     pub blocks: Arc<Blocks>,
-    /// Whether a hook or a worker uses the list.
+    /// Whether a hook or a worker uses the block list.
     pub has_table: bool,
 }
 
@@ -78,7 +78,7 @@ impl ReadList {
 /// Block list that no hook and no worker uses yet.
 pub struct BuiltList {
     pub(super) list: Blocklist,
-    /// Prefixes in the list's file, sorted.
+    /// Prefixes in the block list's file, sorted.
     prefixes: Arc<[Prefix]>,
     /// Prefixes that an operator had blocked at run time when the list was built.
     blocks: Arc<Blocks>,

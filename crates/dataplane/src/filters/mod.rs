@@ -264,8 +264,7 @@ impl Filters {
         }
     }
 
-    /// Moves the record of a successful change to the former state, which [`Filters::former`]
-    /// returns.
+    /// Turns the record of a successful change into former state, which [`Filters::former`] returns.
     pub fn forget(&mut self, changed: Changed) {
         self.former.push(Box::new(changed));
     }

@@ -77,11 +77,11 @@ pub(super) struct OfDatapathRecord {
 /// A megaflow that a worker has cached.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct MegaflowRecord {
-    /// Number of the worker.
+    /// Number of the worker that has cached the megaflow.
     worker: u16,
-    /// Number of the bridge in the data path.
+    /// Number of the megaflow's bridge in the data path.
     bridge: u16,
-    /// Number of the port in the data path.
+    /// Number of the megaflow's port in the data path.
     port: u16,
     /// Bit mask that states which words of the slow path's flow key are in `words`.
     present: u64,
@@ -108,15 +108,15 @@ impl MegaflowRecord {
 /// Settings that controllers have made for a flow table.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub(super) struct TableRecord {
-    /// Number of the table.
+    /// Number of the flow table.
     pub table: u8,
-    /// Name of the table.
+    /// Name of the flow table.
     pub name: String,
-    /// Whether eviction is enabled.
+    /// Whether entries of the flow table may be evicted when the table is full.
     pub evicts: bool,
-    /// Vacancy thresholds in percent.
+    /// Thresholds of vacancy events in percent of free space (down, up). `None` if vacancy events are disabled.
     pub vacancy: Option<(u8, u8)>,
-    /// Table-miss behaviour (0 default, 1 controller, 2 continue, 3 drop).
+    /// Behaviour of the flow table for packets that match no entry (0 default, 1 controller, 2 continue, 3 drop).
     #[serde(default)]
     pub miss: u8,
 }
@@ -128,13 +128,13 @@ const MISSES: [Miss; 4] = [Miss::Default, Miss::Controller, Miss::Continue, Miss
 /// A Geneve tunnel option that controllers have mapped to a match field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 pub(super) struct OptionRecord {
-    /// Class of the option.
+    /// Class of the Geneve option.
     pub class: u16,
-    /// Type of the option.
+    /// Type of the Geneve option.
     pub kind: u8,
-    /// Length of the option's data in octets.
+    /// Length of the Geneve option's data in octets.
     pub octets: u8,
-    /// Number of the match field.
+    /// Number of the match field to which the Geneve option is mapped.
     pub place: u16,
 }
 
@@ -151,7 +151,7 @@ pub(super) struct RuleRecord {
     pub message: Message,
     /// Number of packets that matched the flow entry.
     pub packets: u64,
-    /// Number of octets of these packets.
+    /// Number of octets of the packets that matched the flow entry.
     pub octets: u64,
     /// Time when the flow entry was added.
     pub created: u64,

@@ -102,12 +102,12 @@ impl HandoverState {
     }
 }
 
-/// Frames of a closed zero-copy socket.
+/// Frames of a closed zero-copy AF_XDP socket, which the kernel may still use.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct QuarantineRecord {
     /// Numbers of the frames in the frame memory.
     pub frames: Vec<u32>,
-    /// Number of milliseconds until the frames are free.
+    /// Number of milliseconds until the quarantine of the frames ends. The frames are free after that.
     pub left_ms: u64,
 }
 
@@ -323,11 +323,11 @@ impl From<BusyPollRecord> for BusyPoll {
 pub struct StationRecord {
     /// VLAN ID, or 0 for no VLAN.
     pub vid: u16,
-    /// MAC address.
+    /// MAC address that the bridge has learned.
     pub mac: u64,
-    /// Number of the port on which the address was learned.
+    /// Number of the port on which the MAC address was learned.
     pub port: u16,
-    /// Number of seconds since the address was last seen.
+    /// Number of seconds since the MAC address was last seen.
     pub age_secs: u16,
 }
 

@@ -110,8 +110,8 @@ pub struct GracePeriod {
     ticket: GracePeriods,
 }
 
-/// Maximum time for which [`GracePeriod::wait`] waits for workers. A worker that does not run reaches no quiescent
-/// point.
+/// Maximum time for which [`GracePeriod::wait`] waits for workers. The time is limited, because a worker that does not
+/// run never reaches a quiescent point.
 const WORKERS_LIMIT: Duration = Duration::from_millis(100);
 
 impl GracePeriod {
