@@ -109,14 +109,14 @@ pub trait Plane: Lists {
 
     /// Attaches a custom XDP program that runs before the XDP program of a port. The change is atomic. A previous
     /// custom program is replaced. `object` is a compiled object file. `program` is the name of the XDP program in the
-    /// object file, and may be `None` if the file contains only one. The custom program stays attached when the port
-    /// changes, and as long as the hook of the port exists.
+    /// object file, and may be `None` if the file contains only one. The custom program stays attached as long as the
+    /// port's hook exists, even if the settings of the port change.
     ///
     /// # Errors
     ///
-    /// Returns an error if the port does not exist or has no hook, if the object file contains no program
-    /// with this name, if the custom program cannot call the program of the port, or if the kernel refuses
-    /// the custom program. The previous custom program then stays attached.
+    /// Returns an error if the port does not exist or has no hook, if the object file contains no program with this
+    /// name, if the custom program cannot call the program of the port, or if the kernel refuses the custom program.
+    /// The previous custom program then stays attached.
     fn load_program(
         &self,
         port: &str,

@@ -115,8 +115,8 @@ pub use users::user_id;
 const LOOK: Duration = Duration::from_millis(250);
 /// Number of polls of the ports' devices per second.
 const LOOKS: u32 = 4;
-/// Pause after the removal of expired rules of filters, as a multiple of the time that the removal took. Rules that
-/// expire one after another thus cause a tenth of the housekeeping thread's work.
+/// Pause after the removal of expired rules of filters, as a multiple of the time that the removal took. If rules
+/// expire one after another, their removal therefore takes at most about a tenth of the housekeeping thread's time.
 const EXPIRY_PAUSE: u32 = 10;
 /// Minimum time between two polls of the ports' devices. The minimum limits the CPU time that many
 /// device notifications can use.
@@ -450,7 +450,7 @@ impl DataPlane {
     }
 
     /// Calls `look` with a router's copy of the kernel's routing state, and waits for the result. The running
-    /// configuration is not locked meanwhile.
+    /// configuration is not locked during the wait.
     fn ask_router<R: Send + 'static>(
         &self,
         name: &str,

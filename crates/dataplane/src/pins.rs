@@ -322,8 +322,8 @@ fn device_of(pinned: &Pinned, namespace: Option<&Namespace>) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Only one process at a time can open a device. Two processes that open a device for the first time find no pin of
-    /// the device.
+    /// Only one process at a time can open a device. This also holds for two processes that open a device for the first
+    /// time, when the device has no pin yet.
     #[test]
     fn only_one_process_opens_a_device_at_a_time() {
         let directory = std::env::temp_dir().join(format!("trivium-devices-{}", std::process::id()));

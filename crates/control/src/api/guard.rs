@@ -22,8 +22,8 @@ use utoipa::openapi::path::Operation;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refused};
 
-/// Maximum number of refused requests that are logged per minute. Further refused requests are only counted, and their
-/// number is logged later.
+/// Maximum number of refused requests that are logged per minute. Additional refused requests are only counted, and
+/// their number is logged later.
 const REFUSALS: u32 = 60;
 /// Maximum number of characters of a request path or a result in one log line.
 const LINE: usize = 400;

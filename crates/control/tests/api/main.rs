@@ -218,7 +218,8 @@ async fn hooks_are_shown_and_measured() {
     }
 }
 
-/// Object files are received completely, within a limit, with the name of the program.
+/// An object file with an XDP program is received completely, up to a maximum length, together with the name of the
+/// program.
 #[tokio::test]
 async fn programs_are_loaded_and_unloaded() {
     let daemon = Daemon::serving("programs");

@@ -381,7 +381,7 @@ mod tests {
         assert!(filters.remaining().is_empty());
     }
 
-    /// Mistakes in a filter that the checks of the configuration do not find are refused even if no port names the
+    /// Mistakes in a filter that the checks of the configuration do not find are refused even if no port refers to the
     /// filter.
     #[test]
     fn mistakes_in_a_filter_that_no_port_names_are_refused() {

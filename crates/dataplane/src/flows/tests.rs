@@ -5,8 +5,8 @@ use std::sync::mpsc::channel;
 
 use super::*;
 
-/// The wait for the end of the slow-path thread ends at the deadline. A thread that ends in time returns the megaflows
-/// of the workers.
+/// The wait for the end of the slow-path thread ends at the deadline at the latest. If the thread ends in time, the
+/// megaflows that the workers had cached are kept.
 #[test]
 fn the_slow_path_is_waited_for_until_a_deadline() {
     let deciding = |work: Box<dyn FnOnce() + Send>| {

@@ -76,8 +76,7 @@ impl CountersState {
         }
     }
 
-    /// Converts the state into the counters of the workers. Drop reasons that this release does not know
-    /// are omitted.
+    /// Converts the state into the counters of the workers. Drop reasons that do not exist in this release are omitted.
     pub fn totals(&self) -> PortTotals {
         let of = |reason: &DropReason| self.drops.get(reason.name()).copied().unwrap_or_default();
         PortTotals {

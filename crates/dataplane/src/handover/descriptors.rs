@@ -4,7 +4,7 @@
 //! |---|---|
 //! | each port, by name | a set for its hook, if any ([`HookDescriptors`]), and one for each queue with a descriptor |
 //! | each mirror device (`vlans`), by name | one for its queue, if the queue has a descriptor |
-//! | each known place (`places`), in order | one for the network namespace |
+//! | each known device queue (`places`), in order | one for the network namespace |
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

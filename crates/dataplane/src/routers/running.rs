@@ -49,8 +49,8 @@ pub struct Running {
     pub hook: Option<Hook>,
     /// BPF map of this host's own IP addresses, which the hooks of the router's ports read.
     pub own: Own,
-    /// Mirror devices (TAPs) of interfaces for which the kernel has no other device: VLANs of ports, and ports that the
-    /// kernel does not know.
+    /// Mirror devices (TAPs) of interfaces for which the kernel has no other device: VLANs of ports, and ports without
+    /// a kernel device.
     pub mirrors: BTreeMap<(PortName, Option<VlanTags>), MirrorDevice>,
     /// Interfaces whose mirror device could not be created and for which this has already been logged.
     pub mirrorless: BTreeSet<(PortName, Option<VlanTags>)>,
