@@ -89,7 +89,8 @@ impl Worker {
     }
 }
 
-/// Runs `bursts` bursts of `work` after `prepare`. Returns the time of the median burst times their number.
+/// Runs `work` on each of `bursts` bursts, which are filled before the time measurement. Returns the median time of a
+/// burst, multiplied by `bursts`.
 fn median_burst(bursts: u64, worker: &mut Worker, hosts: u64, mut work: impl FnMut(&mut Worker)) -> Duration {
     let mut ticks: Vec<u64> = Vec::new();
     for _ in 0..bursts {

@@ -92,7 +92,7 @@ impl Bridge {
         let tables = Arc::new(self.tables.larger(config.mac_limit, self.view.seed));
         let bridge = Bridge { view, tables, groups };
         bridge.apply_statics(&BTreeMap::new());
-        // Known entries are kept whatever the new limits are.
+        // Existing entries are copied even if they exceed the new limits.
         bridge
             .import_from(self.tables.entries_with_stamps(), |_| Limits { port: u32::MAX, bridge: u32::MAX });
         bridge
@@ -170,8 +170,8 @@ impl Bridge {
         self.view.member(port)?.snooped().last_missed_ns()
     }
 
-    /// Returns the VLAN and learning settings of a member, for offloads. Returns `None` for ports that are not members
-    /// and for transparent members, which have no VLANs.
+    /// Returns the VLAN and learning settings of a member, for offloads such as XDP programs. Returns `None` for ports
+    /// that are not members and for transparent members, which have no VLANs.
     pub fn facts(&self, port: PortId) -> Option<MemberFacts> {
         self.view.member(port)?.facts()
     }
@@ -236,7 +236,7 @@ impl Bridge {
 
 impl View {
     fn new(config: &BridgeConfig, seed: u64, before: Option<&View>) -> View {
-        // The last of several configurations for one port is used.
+        // If a port has several configurations, the last one is used.
         let ports: BTreeMap<PortId, _> = config.ports.iter().map(|port| (port.port, port)).collect();
         let members: Box<[Member]> = ports
             .values()

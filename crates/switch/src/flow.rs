@@ -145,7 +145,7 @@ impl Flow {
         self.set_bits(at, bits, value);
     }
 
-    /// Returns the `bits` bits from bit `at` on. Bit 0 is the most significant bit of the first octet.
+    /// Returns `bits` bits, starting at bit `at`. Bit 0 is the most significant bit of the first octet.
     pub(crate) fn bits(&self, at: usize, bits: usize) -> u128 {
         let bytes = zerocopy::IntoBytes::as_bytes(&self.0);
         let mut value: u128 = 0;
@@ -160,7 +160,7 @@ impl Flow {
         value
     }
 
-    /// Sets the `bits` bits from bit `at` on, counted as in [`Flow::bits`].
+    /// Sets `bits` bits, starting at bit `at`. Bits are counted as in [`Flow::bits`].
     pub(crate) fn set_bits(&mut self, at: usize, bits: usize, value: u128) {
         let bytes = zerocopy::IntoBytes::as_mut_bytes(&mut self.0);
         let mut rest = value;

@@ -160,9 +160,8 @@ struct Lane<'a> {
 }
 
 impl<'a, R: Recorder> Pass<'a, R> {
-    /// Returns the ingress direction of a frame, which is the combination of ingress port and VLAN
-    /// tag, as `mac_cache` numbers it. A new direction is registered. Returns `None` if the frame
-    /// is not admitted.
+    /// Returns the ingress direction of a frame (the combination of ingress port and VLAN tag) in the numbered form
+    /// that `mac_cache` uses. A new direction is registered. Returns `None` if the frame is not admitted.
     #[inline]
     fn way(&mut self, key: &FlowKey, mac_cache: &mut MacCache) -> Option<Way> {
         let ingress = ingress(key);
@@ -288,7 +287,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         to_station(self.view, lane.by, station)
     }
 
-    /// Returns the decision for a frame whose individual destination address is not in the MAC table.
+    /// Returns the decision for a frame whose unicast destination address is not in the MAC table.
     #[inline]
     fn unknown(&self, lane: Lane<'a>) -> Decision {
         if R::DRY && lane.source == lane.destination && self.would_be_here(lane) {

@@ -405,7 +405,7 @@ mod tests {
         mac_cache.enter(state(1));
         let first = mac_cache.by(3, CLASS);
         mac_cache.note(first, 1, 2, to(4));
-        // Each change takes one number for the way and one for its class.
+        // Each change takes one number for the direction and one for the class.
         for changes in 2..40_000 {
             mac_cache.enter(state(changes));
             let way = mac_cache.by(3, CLASS);

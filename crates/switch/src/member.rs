@@ -210,8 +210,8 @@ impl Member {
         })
     }
 
-    /// Returns the source of a frame's VLAN: the frame's tag, or the access or native VLAN of the
-    /// port. `form` is the form of the frame's VLAN tag. For packet tracing.
+    /// Returns the source of a frame's VLAN: the frame's tag, or the access or native VLAN of the port. `form` is the
+    /// form of the frame's VLAN tag. Packet tracing uses this function.
     pub(crate) fn vlan_source(&self, form: TagForm) -> VlanSource {
         match (form, self.mode) {
             (TagForm::Opaque, _) => VlanSource::None,

@@ -87,40 +87,40 @@ pub struct SnooperCounts {
     pub refused: u64,
 }
 
-/// Processes the multicast control messages that workers copy to the control thread, and tracks listeners and
-/// multicast routers. One snooper serves one bridge.
+/// Processes the multicast control messages that workers copy to the control thread, and tracks listeners and multicast
+/// routers. One snooper serves one bridge.
 ///
 /// Workers send a copy of each report, query and PIM hello. [`Snooper::handle`] processes a copy. [`Snooper::tick`]
-/// removes expired state. [`Snooper::take_groups`] returns the next table of groups for
-/// [`crate::Bridge::with_groups`] if something changed.
+/// removes expired state. [`Snooper::take_groups`] returns the next table of groups for [`crate::Bridge::with_groups`]
+/// if something changed.
 ///
 /// - **Membership**: a port is a listener from its report until [`SnooperConfig::member_secs`] pass without another
-///   report. Without a leave, the membership expires only if a querier is present whose queries the port has
-///   answered. If no such querier is present, the membership does not expire, because the port may not receive the
-///   queries. At a port with the maximum number of groups, memberships always expire.
+///   report. Without a leave, the membership expires only if a querier is present whose queries the port has answered.
+///   If no such querier is present, the membership does not expire, because the port may not receive the queries. At a
+///   port with the maximum number of groups, memberships always expire.
 /// - **No own querier**: a group is restricted to its listeners only if a querier is present in its VLAN and address
-///   family, because hosts renew memberships only in answer to queries. Without a querier, and during the response
-///   time of the querier's first general query, all groups are flooded (as in Linux, `br_multicast_querier_exists`).
-///   A querier with the source address zero counts as present, because listeners answer its queries, although it is
-///   a snooping switch and not a router (RFC 4541 section 2.1.1, item 1b).
-/// - **Queriers**: a querier is identified by its IP source address. A querier counts as present
-///   when reports from a port other than its own follow one of its queries within the response
-///   time. This excludes queries with a forged source (an address of another subnet under
-///   `rp_filter`, or a listener's own address): hosts may discard such queries and send no reports.
+///   family, because hosts renew memberships only in answer to queries. Without a querier, and during the response time
+///   of the querier's first general query, all groups are flooded (as in Linux, `br_multicast_querier_exists`). A
+///   querier with the source address zero counts as present, because listeners answer its queries, although it is a
+///   snooping switch and not a router (RFC 4541 section 2.1.1, item 1b).
+/// - **Queriers**: a querier is identified by its IP source address. A querier counts as present when reports from a
+///   port other than its own follow one of its queries within the response time. This excludes queries with a forged
+///   source (an address of another subnet under `rp_filter`, or a listener's own address): hosts may discard such
+///   queries and send no reports.
 /// - **Leave**: with `fast_leave` a leave ends the membership immediately. Otherwise, if a querier is present, the
-///   querier's next query about the group reduces the remaining time of the ports that have sent a leave to twice
-///   the response time, and remaining listeners on these ports answer. The time of other ports does not change.
-///   Without a querier, the remaining time of the port is reduced to two seconds.
+///   querier's next query about the group reduces the remaining time of the ports that have sent a leave to twice the
+///   response time, and remaining listeners on these ports answer. The time of other ports does not change. Without a
+///   querier, the remaining time of the port is reduced to two seconds.
 /// - **Router ports**: a query (not from address zero) or a PIM hello makes its port a router port for
-///   [`SnooperConfig::router_secs`]. Queries and hellos of ports where no router may be
+///   [`SnooperConfig::router_secs`]. Queries and hellos from ports to which no router may be connected
 ///   ([`crate::BridgePortConfig::multicast_router`]) have no effect.
-/// - **Protected ports**: a query reduces the time only of listeners to which it is forwarded. A querier on a
-///   protected port does not count as present, because its queries are not forwarded to other protected ports.
-/// - **Missed copies**: if copies of a port's messages did not reach the snooper (beyond 100 a
-///   second, or because the queue was full), a report may be among the lost copies. The memberships
-///   of this port then last for at least [`SnooperConfig::member_secs`] more.
-/// - **Limits**: the number of groups is limited for each port and for each bridge. A listener beyond its port's
-///   limit receives the group only while the group is flooded. A group beyond the bridge's limit is flooded.
+/// - **Protected ports**: a query reduces the time only of listeners to which it is forwarded. A querier on a protected
+///   port does not count as present, because its queries are not forwarded to other protected ports.
+/// - **Missed copies**: if copies of a port's messages did not reach the snooper (because of the limit of 100 copies
+///   per second, or because the queue was full), a report may be among the lost copies. The memberships of this port
+///   then last for at least [`SnooperConfig::member_secs`] more.
+/// - **Limits**: the number of groups is limited for each port and for each bridge. A listener beyond its port's limit
+///   receives the group only while the group is flooded. A group beyond the bridge's limit is flooded.
 #[derive(Debug)]
 pub struct Snooper {
     config: SnooperConfig,
@@ -220,8 +220,8 @@ impl Snooper {
         self.apply(bridge, port, &SnoopedMessage::read(frame, vid), now);
     }
 
-    /// Processes a message like [`Snooper::handle`]. The caller has parsed the message before,
-    /// without the lock that protects this snooper.
+    /// Processes a message like [`Snooper::handle`]. The caller has already parsed the message, so that parsing does
+    /// not need the lock that protects this snooper.
     pub fn apply(&mut self, bridge: &Bridge, port: PortId, message: &SnoopedMessage, now: Now) {
         let SnoopedMessage { vid, ref events, is_bad } = *message;
         self.counts.bad += u64::from(is_bad);
@@ -362,7 +362,8 @@ impl Snooper {
         groups.chain(routers).collect()
     }
 
-    /// Removes all groups, routers and queriers. Multicast frames are flooded until the snooper knows groups again.
+    /// Removes all groups, routers and queriers. Multicast frames are flooded until the snooper has learned groups
+    /// again.
     pub fn flush(&mut self) {
         self.groups.clear();
         self.routers.clear();
@@ -410,7 +411,7 @@ impl Snooper {
         let Some(queriers) = self.queriers.get_mut(&(vid, family)) else { return };
         let mut asking: Vec<&mut Querier> =
             queriers.values_mut().filter(|querier| querier.is_asking(now_ns)).collect();
-        // With two queries at once, the port may hear only the other one.
+        // If the response times of two queriers overlap, the port may have answered the other querier.
         if let ([querier], true) = (asking.as_mut_slice(), is_renewal) {
             querier.heard_by.insert(port);
         }

@@ -21,9 +21,8 @@ const STATIC: u32 = 1 << 16;
 const DISCARD: u32 = 1 << 17;
 /// Number of possible ports: port numbers have 16 bits.
 const PORTS: usize = 1 << 16;
-/// Lowest age, in seconds, that cannot be a true age. Ages are computed modulo 65,536, so an age
-/// from this value on results from a clock reading older than the entry's time stamp. The entry
-/// then counts as just refreshed.
+/// Lowest age, in seconds, that cannot be a true age. Ages are computed modulo 65,536, so an age of this value or more
+/// means that the clock was read before the entry's time stamp was written. The entry then counts as just refreshed.
 const FUTURE: u16 = u16::MAX - 256;
 /// Minimum number of MAC table buckets that one call of [`BridgeTables::age`] examines.
 const SWEEP_MIN: usize = 4096;
@@ -377,8 +376,8 @@ impl BridgeTables {
         self.remove_range(0..self.table.buckets(), &unwanted)
     }
 
-    /// Returns a description of the limit because of which [`BridgeTables::learn`] would refuse an
-    /// address. Returns `None` if no limit would be exceeded. The call changes nothing.
+    /// Returns a description of the limit that would make [`BridgeTables::learn`] refuse an address. Returns `None` if
+    /// no limit would be exceeded. The call changes nothing.
     pub(crate) fn refusal(
         &self,
         port: PortId,

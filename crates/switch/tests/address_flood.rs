@@ -50,7 +50,7 @@ fn a_flood_of_addresses_is_bounded_and_hurts_no_known_host() {
     for host in 0..50 {
         assert_eq!(bridge.ports(&udp(3, 60, host), now), [1], "host {host}");
     }
-    // A known host may even move.
+    // A known host may even move to another port.
     bridge.send(&broadcast(3, 7), now);
     assert_eq!(bridge.ports(&udp(1, 8, 7), now), [3]);
 }

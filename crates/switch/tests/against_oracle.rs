@@ -24,7 +24,7 @@ const CROWD: u16 = 1100;
 #[derive(Clone, Debug)]
 enum Op {
     Frames(Vec<Frame>),
-    /// Tenths of a second.
+    /// Lets this number of tenths of a second pass.
     Wait(u64),
     Age,
     FlushPort(u16),
@@ -317,7 +317,7 @@ proptest! {
     fn the_bridge_is_the_naive_bridge(
         config in config(),
         ops in prop::collection::vec(op(), 1..40),
-        // Around the wrap of the coarse clock.
+        // Starts shortly before the coarse clock wraps.
         start in 652_000u64..656_000,
         seed: u64,
     ) {

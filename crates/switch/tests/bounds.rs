@@ -14,7 +14,7 @@ fn bounds(limit: u32, evicts: bool) -> TableBounds {
     TableBounds { limit: Some(limit), evicts, ..TableBounds::default() }
 }
 
-/// Returns an addition of a distinct rule to table 0.
+/// Returns a change that adds a rule to table 0. Rules with different numbers have different matches.
 fn rule(number: u32, importance: u16) -> Mod {
     let matching = Match::ANY.with(Field::Reg0, u128::from(number));
     let mut change = FlowMod::add(0, 1, matching, Instructions::apply(Vec::new()));
@@ -74,19 +74,19 @@ fn a_full_table_without_victims_costs_no_walk() {
     let least = Pipeline::new().work_of(&[rule(200, 0)]);
     assert_eq!((work(&pipeline, 0), work(&pipeline, 9)), (least, least));
     assert_eq!(pipeline.modify(&[rule(200, 0)], 0), Err((0, FlowError::TableFull)));
-    // A time-out that packets have set makes a victim of a rule.
+    // A rule can be evicted after a packet has given it a time-out.
     let flow = Match::ANY.with(Field::Reg0, 7).value;
     let met = pipeline.translate(TranslationInput { flow: &flow, frame: None, trace: false }).rules[0];
     pipeline.shorten(met, 0, 0);
     assert_eq!(work(&pipeline, 0), least);
     pipeline.shorten(met, 5, 0);
     assert!(work(&pipeline, 0) >= 100);
-    // A batch that is undone changes nothing of that.
+    // A batch that is reverted does not change this.
     assert!(pipeline.modify(&[rule(200, 0), rule(201, 0)], 0).is_err());
     assert!(work(&pipeline, 0) >= 100);
     pipeline.modify(&[rule(200, 0)], 0).unwrap();
     assert_eq!(work(&pipeline, 9), least);
-    // Only rules of no greater importance go.
+    // Only rules of equal or lower importance are evicted.
     pipeline.modify(&[Mod::Flow(Box::new(FlowMod::delete(0, Match::ANY)))], 0).unwrap();
     pipeline.modify(&(0..100).map(|number| rule(number, 5)).collect::<Vec<_>>(), 0).unwrap();
     assert_eq!(work(&pipeline, 4), least);
@@ -130,7 +130,7 @@ fn the_choice_of_the_rule_to_evict_counts_as_work() {
     assert!(orphans >= 1001 * 32, "{orphans}");
 }
 
-/// Returns an addition of a rule for a port and an address, with an idle time-out in seconds.
+/// Returns a change that adds a rule for a port and an address, with an idle time-out in seconds.
 fn of_port(port: u128, address: u128, idle: u16) -> Mod {
     let matching =
         Match::ANY.with(Field::InPort, port).with(Field::EthType, 0x0800).with(Field::Ipv4Dst, address);
@@ -158,16 +158,16 @@ fn the_largest_group_makes_room_first() {
     for (address, idle) in (0..4).zip([50, 40, 30, 60]) {
         pipeline.modify(&[of_port(1, address, idle)], 0).unwrap();
     }
-    // Two rules that would expire first without groups.
+    // Two rules that would be evicted first if there were no groups, because they expire first.
     pipeline.modify(&[of_port(2, 0, 5), of_port(2, 1, 6)], 0).unwrap();
     pipeline.modify(&[of_port(3, 0, 9)], 0).unwrap();
     assert_eq!(by_port(&pipeline), [(1, vec![40, 50, 60]), (2, vec![5, 6]), (3, vec![9])].into());
     pipeline.modify(&[of_port(3, 1, 9)], 0).unwrap();
     assert_eq!(by_port(&pipeline), [(1, vec![50, 60]), (2, vec![5, 6]), (3, vec![9, 9])].into());
-    // Many evictions at once are fair.
+    // Many evictions at once are distributed over the groups too.
     pipeline.set_table_bounds(0, fair(3), 0);
     assert_eq!(by_port(&pipeline), [(1, vec![60]), (2, vec![6]), (3, vec![9])].into());
-    // Rules without the field form a group. A part of a field is sufficient.
+    // Rules without the field form a group. A part of a field can define the groups, too.
     let half = TableBounds { groups: vec![sub_field("NXM_OF_IP_DST[0..3]").unwrap()], ..bounds(5, true) };
     pipeline.set_table_bounds(0, half, 0);
     pipeline
@@ -220,7 +220,7 @@ fn controllers_are_told_once_how_full_a_table_is() {
     assert_eq!(told(&mut pipeline), [], "60 percent are free");
     pipeline.modify(&[gone(6)], 0).unwrap();
     assert_eq!(told(&mut pipeline), [(true, 3)]);
-    // Expired rules are counted, and another limit too.
+    // Expired rules and a new limit also cause vacancy events.
     let mut short = FlowMod::add(0, 1, Match::ANY, Instructions::apply(Vec::new()));
     short.hard_timeout = 1;
     pipeline.modify(&[Mod::Flow(Box::new(short))], 0).unwrap();
@@ -237,7 +237,7 @@ fn controllers_are_told_once_how_full_a_table_is() {
     assert!(silent);
 }
 
-/// Returns an addition of a rule with a distinct mask to table 1.
+/// Returns a change that adds a rule to table 1. Rules with different numbers have different masks.
 fn masked(number: usize) -> Mod {
     let mask = u128::from(u32::try_from(number + 1).unwrap());
     let mut matching = Match::ANY;
@@ -254,14 +254,14 @@ fn masks_of_a_table_are_bounded_and_charged() {
     let rules: Vec<Mod> = (0..MAX_MASKS).map(masked).collect();
     pipeline.modify(&rules, 0).unwrap();
     assert_eq!(pipeline.modify(&[masked(MAX_MASKS)], 0), Err((0, FlowError::TableFull)));
-    // Further rules may use an existing mask, and a removed mask allows a new one.
+    // Other rules may use an existing mask, and the removal of a mask allows a new one.
     let Mod::Flow(again) = masked(0) else { unreachable!() };
     let more = FlowMod { priority: 2, ..*again };
     pipeline.modify(&[Mod::Flow(Box::new(more))], 0).unwrap();
     let Mod::Flow(last) = masked(MAX_MASKS - 1) else { unreachable!() };
     pipeline.modify(&[Mod::Flow(Box::new(FlowMod::delete(1, last.matching)))], 0).unwrap();
     pipeline.modify(&[masked(MAX_MASKS)], 0).unwrap();
-    // Packets may use the table, but less often than a small one.
+    // Packets may be looked up in the table, but less often than in a small table.
     let translated = |pipeline: &mut Pipeline, times: usize| {
         let actions = vec![Action::Resubmit { port: None, table: Some(1) }; times];
         let first = FlowMod::add(0, 1, Match::ANY, Instructions::apply(actions));
@@ -352,8 +352,8 @@ fn a_batch_that_has_used_places_anew_is_undone() {
     assert_eq!((pipeline.rule_count(), left(&pipeline)), (RULES as usize, vec![3; RULES as usize]));
 }
 
-/// Settings do not affect packets. Megaflows stay cached, and the version shows that there is a change to
-/// save.
+/// A change of settings does not affect packets. Megaflows therefore stay cached, but the version of the tables
+/// changes, which shows that there is a change to save.
 #[test]
 fn settings_change_the_version_and_no_flow() {
     let mut pipeline = Pipeline::new();
@@ -475,7 +475,7 @@ fn the_work_of_changes_is_estimated() {
     let cookie = FlowMod { cookie_value: 7, cookie_mask: u64::MAX, ..delete.clone() };
     assert_eq!(of(&pipeline, cookie), 1, "the cookie has no rules");
     assert_eq!(pipeline.work_of(&rules), 1000 * 32);
-    // Rules that come in the batch itself are looked at, too.
+    // The estimate includes rules that the batch itself adds.
     let mods: Vec<Mod> =
         (0..10).map(|number| rule(5000 + number, 1)).chain([Mod::Flow(Box::new(delete.clone()))]).collect();
     assert_eq!(pipeline.work_of(&mods), 10 * 32 + 1010 + 1000 * 32);
@@ -523,12 +523,12 @@ fn the_work_of_a_batch_is_bounded() {
     assert!(pipeline.take_events().len() == 20_000 && pipeline.flows(&all, 0) == before);
     // An equal number of changes that name the whole cookie is made.
     pipeline.modify(&vec![delete(u64::MAX); 100_000], 0).unwrap();
-    // The rules come with the batch itself.
+    // The rules are added by the batch itself.
     let mut empty = Pipeline::new();
     let brought: Vec<Mod> = rules.iter().cloned().chain(many).collect();
     assert!(matches!(empty.modify(&brought, 0), Err((20_000.., FlowError::TooMuchWork))));
     assert_eq!(empty.rule_count(), 0);
-    // Rules that use a group which the batch adds and removes.
+    // Each repetition adds a group and a rule that uses the group, and removes the group.
     let group = |add: bool| {
         let (kind, method) = (switch::flow::GroupKind::All, switch::flow::SelectMethod::Default);
         let group = switch::flow::Group { id: 1, kind, method, buckets: Vec::new() };
@@ -560,7 +560,7 @@ fn the_walk_from_a_group_to_those_that_it_leads_to_is_bounded() {
         let (kind, method) = (GroupKind::All, SelectMethod::Default);
         Mod::Group(GroupMod::Add(Group { id, kind, method, buckets: followers.map(bucket).collect() }))
     };
-    // 1,100 groups of 1,000 buckets, each of which leads to a group that does not exist yet.
+    // 1,100 groups of 1,000 buckets. Each bucket refers to a group that does not exist yet.
     let mut pipeline = Pipeline::new();
     for id in 1..=1_100 {
         pipeline.modify(&[group(id, 10_000..11_000)], 0).unwrap();
@@ -569,7 +569,7 @@ fn the_walk_from_a_group_to_those_that_it_leads_to_is_bounded() {
     let work = pipeline.work_of(std::slice::from_ref(&few));
     assert!((160_000..176_000).contains(&work), "each group that is met counts as 16 rules: {work}");
     pipeline.modify(&[few], 0).unwrap();
-    // A group that leads to them through another one.
+    // A group that refers to these groups indirectly, through another group.
     let above = pipeline.work_of(&[group(5_001, 5_000..5_001)]);
     assert!(above > 160_000, "{above}");
     let remove = Mod::Group(GroupMod::RemoveBuckets(5_000, switch::flow::BucketPlace::First));
@@ -580,7 +580,7 @@ fn the_walk_from_a_group_to_those_that_it_leads_to_is_bounded() {
     pipeline.modify(&[group(5_002, 1..1_001)], 0).unwrap();
 }
 
-/// A setting of a table that causes evictions visits all rules.
+/// A change of a table's settings that causes evictions visits all rules.
 #[test]
 fn what_a_controller_says_of_a_table_is_estimated() {
     let mut pipeline = Pipeline::new();

@@ -61,7 +61,7 @@ fn a_copy_in_parts_is_what_there_was_at_its_end() {
         });
         let Some(next) = next else { break };
         from = next;
-        // Rules before and behind the current slot are removed, added and changed, and one batch is reverted.
+        // Rules before and after the current slot are removed, added and changed, and one batch is reverted.
         let n = u32::try_from(from).unwrap();
         put(&mut pipeline, FlowMod::delete(0, rule(n * 5 % 100).matching));
         put(&mut pipeline, rule(1000 + n));
@@ -249,7 +249,7 @@ fn a_dump_of_many_groups_goes_in_steps() {
     }
 }
 
-/// A packet-out in a batch is processed by the tables with the preceding changes of the batch, and without the
+/// The tables process a packet-out of a batch in their state after the preceding changes of the batch and before the
 /// following changes.
 #[test]
 fn a_packet_of_a_batch_meets_the_tables_as_they_are_at_its_place() {

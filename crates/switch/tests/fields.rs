@@ -117,7 +117,7 @@ fn frame_for(field: Field) -> Vec<u8> {
     }
 }
 
-/// Returns a match of the frame's values of a field's prerequisites.
+/// Returns a match on the fields that decide whether a field's prerequisite is fulfilled, with the values of the frame.
 fn needs_of(field: Field, flow: &Flow) -> Match {
     let fields: &[Field] = match field.prerequisite() {
         Prerequisite::None => &[],

@@ -93,7 +93,7 @@ fn watched_groups_count_in_chains_and_make_loops() {
     assert_eq!(pipeline.modify(&[failover(1, 1)], 0), refused, "itself");
     pipeline.modify(&[failover(1, 2), leads(2, 3)], 0).unwrap();
     assert_eq!(pipeline.modify(&[failover(3, 1)], 0), refused, "by a group that it leads to");
-    // The last group is added first, and each group leads to the one before it.
+    // The groups are added from last to first, and each group refers to the group added before it.
     let last = group(100, GroupKind::FastFailover, vec![watching(None, Some(2), 2)]);
     pipeline.modify(&[last], 0).unwrap();
     let added = (0..60_u32).take_while(|n| pipeline.modify(&[failover(101 + n, 100 + n)], 0).is_ok()).count();
@@ -147,7 +147,7 @@ fn choices_among_many_count_as_work() {
     assert_eq!(pipeline.translate(asked(&flow, Some(&frame))).program.ops.len(), 32);
 }
 
-/// An action set is searched for each written action, and copied for each clone. Both are work.
+/// An action set is searched for each written action, and copied for each clone. Both count as work.
 #[test]
 fn a_long_action_set_is_work() {
     // Each bit range of the registers is a field of its own.
@@ -185,7 +185,7 @@ fn a_long_action_set_is_work() {
     assert!(long < 5, "a long one is not: {long}");
 }
 
-/// The recorded number of instructions that remain for a paused packet is bounded.
+/// The number of remaining instructions that are recorded for a paused packet is bounded.
 #[test]
 fn what_is_left_of_a_paused_packet_is_bounded() {
     let pause =
@@ -205,7 +205,7 @@ fn what_is_left_of_a_paused_packet_is_bounded() {
     assert_eq!(left.len(), 16);
     assert!(left.iter().all(|left| left.is_too_long && left.rest.is_empty()));
     assert!(translated.memory() < 4 << 20, "{}", translated.memory());
-    // A usual one is complete.
+    // A continuation of usual length is complete.
     add(&mut pipeline, 0, 1, Match::ANY, rest(pause, 100));
     let translated = pipeline.translate(asked(&flow, Some(&frame)));
     let left = translated.to_controller[0].continuation.as_deref().unwrap();

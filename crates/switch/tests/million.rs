@@ -23,7 +23,7 @@ fn host(table: u8, number: usize) -> Mod {
     Mod::Flow(Box::new(FlowMod::add(table, 5, matching, Instructions::apply(actions))))
 }
 
-/// Returns whether a packet to this host matches its rule.
+/// Returns whether a packet to host `number` matches the host's rule.
 fn is_met(pipeline: &Pipeline, number: usize) -> bool {
     let octets = (0x0200_0000_0000 + number as u64).to_be_bytes();
     let address = octets[2..].iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":");

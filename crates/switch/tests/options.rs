@@ -1,5 +1,5 @@
-//! Tunnel metadata: options are mapped to fields, rules set and match the fields, and used fields stay
-//! mapped.
+//! Tests of tunnel metadata: options are mapped to fields, rules set and match the fields, and fields in use cannot be
+//! unmapped.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod rules;
@@ -16,7 +16,8 @@ fn option(class: u16, octets: u8, place: u16) -> TunnelOption {
     TunnelOption { class, kind: 0x80, octets, place }
 }
 
-/// Returns a pipeline with four octets in `tun_metadata0` and eight in `tun_metadata5`.
+/// Returns a pipeline in which an option of four octets is mapped to `tun_metadata0`, and an option of eight octets to
+/// `tun_metadata5`.
 fn mapped() -> Pipeline {
     let mut pipeline = pipeline();
     let options = vec![option(0x0102, 4, 0), option(0x0103, 8, 5)];

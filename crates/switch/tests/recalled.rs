@@ -1,6 +1,7 @@
-//! The per-worker MAC cache does not change results. Long bursts between few stations are processed once by a worker
-//! with a cache and once, frame by frame, by new workers. The decisions and the tables must be equal. With many
-//! stations in the table, the table is queried for addresses, and only the decisions about entries are cached.
+//! The per-worker MAC cache does not change results. Long bursts between few stations are processed twice: by one
+//! worker with a cache, and frame by frame, each frame by a new worker with an empty cache. The decisions and the
+//! tables must be equal. With many stations, every address is looked up in the MAC table, and only the decision for
+//! each table entry is cached.
 
 mod lab;
 

@@ -37,7 +37,7 @@ fn a_port_at_its_limit_learns_no_more_but_forwards() {
     bridge.send(&broadcast(2, 9), now);
     assert_eq!(bridge.ports(&udp(3, 8, 9), now), [1]);
     assert_eq!(bridge.bridge.tables().moves(), 0);
-    // A station that leaves frees space.
+    // A station that is removed frees space.
     bridge.send(&broadcast(1, 1), now);
     assert_eq!(bridge.bridge.tables().moves(), 1);
     bridge.send(&broadcast(2, 3), now);

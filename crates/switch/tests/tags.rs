@@ -71,7 +71,7 @@ fn tables_behind_a_tag_that_was_taken_off_see_payload() {
     assert_eq!(leaves(&rules(true), &two), [(2, tagged(&[(0x8100, 6)]))]);
     let one = tagged(&[(0x8100, 5)]);
     assert_eq!(leaves(&rules(true), &one), [(4, one.clone())]);
-    // A removed label has the frame parsed again, with one tag as before.
+    // After the removal of a label, the frame is parsed again, still with one tag.
     let mut pipeline = rules(true);
     let mpls = Match::ANY.with(Field::EthType, 0x8847);
     add(

@@ -1,4 +1,4 @@
-//! Tests of learned flows, and of packets that wait for their controller.
+//! Tests of learned flows, and of paused packets, which wait for their controller.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod rules;
@@ -70,9 +70,9 @@ fn loads(count: usize) -> Vec<LearnPart> {
     vec![LearnPart::Load(LearnSource::Constant { value: 1, bits: 1 }, to); count]
 }
 
-/// A `learn` action is refused if its learned match or load lacks a prerequisite, or if its match covers part of a
-/// field without masks, as in a flow-mod. It is also refused if its learned flow entry would not fit into a message.
-/// Such learned flow entries would match other packets, or none, after a restart.
+/// A `learn` action is refused if its learned match or load lacks a prerequisite, or if its match covers only a part of
+/// a field that cannot be masked, as in a flow-mod. It is also refused if its learned flow entry would not fit into a
+/// message. Such learned flow entries would match other packets, or none, after a restart.
 #[test]
 fn learn_actions_whose_rules_openflow_cannot_express_are_refused() {
     use switch::flow::{FlowError, MatchError};
@@ -276,8 +276,8 @@ fn what_is_learnt_goes_with_the_last_who_taught_it() {
         Mod::Flow(Box::new(change))
     };
     let strict = || FlowCommand::Delete { strict: true };
-    // Two rules teach the same flows, one of them inside a clone. A third one teaches without the delete
-    // flag.
+    // Two rules have a `learn` action for the same flows, one of them inside a clone. A third rule has a `learn` action
+    // without the delete flag.
     let inside = vec![Action::Clone(vec![teaches(7, 2, 0, None)])];
     let start = |pipeline: &mut Pipeline| {
         let mods = [
@@ -290,7 +290,7 @@ fn what_is_learnt_goes_with_the_last_who_taught_it() {
         assert_eq!(count(pipeline), 2);
     };
     start(&mut pipeline);
-    // The rule added again teaches as before.
+    // The rule that is added again learns flows as before.
     pipeline.modify(&[teacher(3, FlowCommand::Add, vec![teaches(7, 2, 0, None)])], 0).unwrap();
     pipeline.modify(&[teacher(3, strict(), Vec::new())], 0).unwrap();
     assert_eq!(count(&pipeline), 2, "the other one teaches them, too");
@@ -298,7 +298,7 @@ fn what_is_learnt_goes_with_the_last_who_taught_it() {
     let loops = teacher(9, FlowCommand::Add, vec![Action::Group(77)]);
     assert!(pipeline.modify(&[teacher(2, strict(), Vec::new()), loops], 0).is_err());
     assert_eq!(count(&pipeline), 2);
-    // A batch that ends with a teacher keeps the learned flows.
+    // A batch at whose end a rule with the `learn` action exists keeps the learned flows.
     pipeline
         .modify(&[teacher(2, strict(), Vec::new()), teacher(4, FlowCommand::Add, inside.clone())], 0)
         .unwrap();
@@ -312,7 +312,7 @@ fn what_is_learnt_goes_with_the_last_who_taught_it() {
         matches!(event, switch::flow::Event::Removed(_, switch::flow::Removed::Delete))
     };
     assert_eq!(told.iter().filter(removed).count(), 2);
-    // A teacher that expires removes them.
+    // When the rule with the `learn` action expires, the learned flows are removed.
     let mut change = FlowMod::add(0, 9, Match::ANY, Instructions::apply(vec![teaches(9, 2, 0, None)]));
     change.hard_timeout = 5;
     pipeline.modify(&[Mod::Flow(Box::new(change))], 0).unwrap();
@@ -345,7 +345,7 @@ fn many_learnt_rules_go_in_turns() {
     assert!(pipeline.work_of(std::slice::from_ref(&gone)) > 20_000);
     pipeline.modify(std::slice::from_ref(&gone), 0).unwrap();
     assert_eq!(pipeline.rule_count(), 30_000);
-    // Neither another change nor one that is undone gives a rule back.
+    // Neither a new change nor the reversal of a batch restores a rule.
     let first = Match::ANY.with(Field::Reg0, 0);
     let delete = Mod::Flow(Box::new(FlowMod::delete(1, first)));
     let refused =
@@ -353,7 +353,7 @@ fn many_learnt_rules_go_in_turns() {
     assert!(pipeline.modify(&[delete, refused], 0).is_err());
     pipeline.modify(&add(60_000..60_001), 0).unwrap();
     assert_eq!(pipeline.rule_count(), 30_001);
-    // A rule that is taught again is a rule of its own. Rules that are on their way out do not count.
+    // A rule that is learned again is a new rule. Rules that are about to be removed do not count towards the limit.
     pipeline.modify(&[teacher], 0).unwrap();
     let again = switch::flow::LearnedFlow { rule: learnt(1), limit: 2 };
     pipeline.teach(&again, 0).unwrap();
@@ -365,7 +365,7 @@ fn many_learnt_rules_go_in_turns() {
         pipeline.flows(&filter, 0).iter().map(|flow| flow.matching.value.get(Field::Reg0)).collect();
     left.sort_unstable();
     assert_eq!(left, [1, 60_000]);
-    // The rules that stay go with the next end of their teacher.
+    // The remaining rules are removed when the rule with their `learn` action is removed again.
     pipeline.modify(&[gone], 0).unwrap();
     assert_eq!(pipeline.rule_count(), 0);
 }
@@ -485,7 +485,8 @@ fn learning_again_refreshes_the_hard_time_out_only() {
     assert_eq!((rule(&pipeline).unchanged_ns, rule(&pipeline).idle_ns), (4 * SECOND, 8 * SECOND));
 }
 
-/// Resumes waiting packets as the controller would, until none waits.
+/// Resumes paused packets as the controller would, until no packet is paused. Returns the transmitted frames with their
+/// ports, and the number of pauses.
 fn resumed(pipeline: &Pipeline, frame: &[u8], in_port: u32) -> (Vec<(PortId, Vec<u8>)>, usize) {
     let flow = read(frame, in_port);
     let mut fates = vec![(pipeline.translate(asked(&flow, Some(frame))), frame.to_vec())];
@@ -550,7 +551,7 @@ fn a_packet_that_waits_for_its_controller_goes_on_where_it_was() {
     let (mut late, waited) = resumed(&tables(true), &frame, 1);
     assert_eq!(waited, 4, "twice in the second table, once a copy, once in the third");
     let mut all = went;
-    // The waiting copy comes after the others.
+    // The copy that was paused is output after the others.
     for left in [&mut all, &mut late] {
         left.sort();
     }
@@ -560,7 +561,7 @@ fn a_packet_that_waits_for_its_controller_goes_on_where_it_was() {
         translated.program.is_drop() && translated.to_controller.len() == 1 && !translated.is_cacheable()
     );
     assert_eq!(translated.to_controller[0].max_len, u16::MAX, "all of it, whatever the action says");
-    // The controller may change anything.
+    // The controller may change any part of the continuation.
     let told = &translated.to_controller[0];
     let mut changed = told.frame.clone().unwrap();
     changed[0..6].copy_from_slice(&[0, 0, 0, 0, 0, 0x11]);
@@ -654,7 +655,7 @@ fn rules_of_a_cookie_are_counted_as_they_come_and_go() {
         counted
     };
     assert_eq!([235, 236, 255, 30_000, 70_000].map(|cookie| count(&pipeline, cookie)), [2, 3, 3, 2, 0]);
-    // Two rules of one cookie get another one.
+    // Two rules with one cookie are changed to another cookie.
     let change = |cookie_value, cookie| {
         let mut change = FlowMod::add(1, 1, Match::ANY, Instructions::default());
         change.command = FlowCommand::Modify { strict: false, or_add: false };

@@ -23,10 +23,9 @@ use super::text::value::{integer, number, sub_field};
 /// octets costs about as much as visiting a rule.
 pub(super) const OCTETS_OF_WORK: usize = 64;
 
-/// Number of octets that the reference count of a `learn` action with the flag
-/// NX_LEARN_F_DELETE_LEARNED counts as, both in the memory limit of rules and in the work. The
-/// reference count itself uses about 100 octets, but its update searches a tree, which is as much
-/// work as 64 visited rules. With this number, the memory limit also bounds the work of removing
+/// Number of octets that the memory limit and the work limit charge for the reference count of a `learn` action with
+/// the flag NX_LEARN_F_DELETE_LEARNED. The reference count itself uses about 100 octets, but its update searches a
+/// tree, which is as much work as 64 visited rules. With this number, the memory limit also bounds the work of removing
 /// all rules.
 pub(super) const KEEPER_OCTETS: usize = 64 * OCTETS_OF_WORK;
 
@@ -34,7 +33,7 @@ pub(super) const KEEPER_OCTETS: usize = 64 * OCTETS_OF_WORK;
 /// removed when the last flow entry with a `learn` action for their table and cookie is removed.
 const DELETE_LEARNED: u16 = 2;
 
-/// Position of output actions in an action set.
+/// Position of output actions in the order in which the actions of an action set are executed.
 pub(super) const POSITION_OF_OUTPUT: u8 = 10;
 
 /// The `conjunction` action: membership of a flow entry in a conjunctive match (ovs-fields(7), "Conjunctive
@@ -79,7 +78,7 @@ pub enum Action {
         userdata: Vec<u8>,
         /// Whether processing of the packet pauses until the controller resumes the packet.
         pause: bool,
-        /// Number of the meter that the copy for the controller passes. `None` means no meter.
+        /// Number of the meter that is applied to the copy for the controller. `None` means no meter.
         meter: Option<u32>,
     },
     /// Outputs the packet to a port through one of the port's queues (OpenFlow 1.0).
@@ -229,11 +228,11 @@ pub enum Reference<'a> {
     Constant(Field, u128, u128),
     /// The action adds learned flow entries, as this `learn` action specifies.
     Learn(&'a Learn),
-    /// The action executes these actions.
+    /// The action contains these nested actions.
     Actions(&'a [Action]),
 }
 
-/// Returns whether `is_meant` holds for an object that the actions name, nested actions included.
+/// Returns whether `is_meant` returns true for any object that the actions name, nested actions included.
 pub fn any_reference<'a>(actions: &'a [Action], is_meant: &mut impl FnMut(Reference<'a>) -> bool) -> bool {
     actions.iter().any(|action| {
         let seen = action.references(&mut |named| {

@@ -25,7 +25,7 @@ pub const BATCH_WORK: usize = 1 << 27;
 /// A packet-out of a batch, translated into datapath actions.
 #[derive(Clone, Debug)]
 pub struct DecidedPacket {
-    /// Packet that the controller sends.
+    /// Packet-out message of the controller.
     pub packet: PacketOut,
     /// Datapath actions for the packet. The flow entries that its `learn` actions add are already in the tables.
     pub translated: Translated,
@@ -38,8 +38,8 @@ pub(super) enum Undo {
     /// chain of rules that are about to be removed (doomed).
     Removed(RuleRef, Box<Rule>, Option<u64>),
     Changed(RuleRef, Box<Rule>),
-    /// A rule of which only the modification time has changed, and the modification time before the
-    /// batch, in nanoseconds.
+    /// The modification time of a rule before the batch, in nanoseconds. Only the modification time of the rule has
+    /// changed.
     Times(RuleRef, u64),
     Group(u32, Option<Box<GroupState>>),
     Meter(u32, Option<Box<MeterState>>),
@@ -107,8 +107,8 @@ impl Batch {
         if self.work > BATCH_WORK { Err(FlowError::TooMuchWork) } else { Ok(()) }
     }
 
-    /// Adds the work of writing or comparing an action list of `octets` octets, like [`Batch::work`]. The list counts
-    /// as one visited rule, plus one for each 64 octets.
+    /// Adds the work of writing or comparing an action list of `octets` octets to the work of the batch. The list
+    /// counts as one visited rule, plus one for each 64 octets. Returns an error like [`Batch::work`].
     pub fn work_on(&mut self, octets: usize) -> Result<(), FlowError> {
         self.work(1 + octets / OCTETS_OF_WORK)
     }
@@ -238,7 +238,7 @@ mod tests {
         let (steps, kept) = batch(&mut pipeline, &(1..300).map(grow).collect::<Vec<_>>());
         assert_eq!(steps, 1);
         assert!(kept < 1000, "{kept} octets");
-        // Rules that a batch adds, changes and removes itself are not kept.
+        // The undo log does not hold rules that the batch itself has added.
         let add = flow_mod(FlowMod::add(3, 1, Match::ANY, modify_all(60_000).instructions));
         let gone = flow_mod(FlowMod::delete(3, Match::ANY));
         let again: Vec<Mod> = (0..100).flat_map(|_| [add.clone(), gone.clone()]).collect();
@@ -274,7 +274,7 @@ mod tests {
         small.most = pipeline.held + pipeline.held / 2;
         let change = flow_mod(modify_all(1));
         assert_eq!(pipeline.change_in(&change, &mut small), Err(FlowError::TableFull));
-        // A removal uses no more memory.
+        // A batch that removes rules needs no additional memory.
         let mut small = Batch::new(9, pipeline.held, pipeline.held_most);
         small.most = pipeline.held;
         pipeline.change_in(&flow_mod(FlowMod::delete(0, Match::ANY)), &mut small).unwrap();
@@ -315,7 +315,7 @@ mod tests {
         let changes = vec![flow_mod(modify_all(1)); 66];
         let fits = BATCH_WORK / (33 * 100_000);
         assert_eq!(rules.modify(&changes, 9), Err((fits, FlowError::TooMuchWork)));
-        // Rules that are removed by every change are removed once.
+        // Each rule is removed only once, although every change of the batch selects it.
         let gone = vec![flow_mod(FlowMod::delete(0, Match::ANY)); 66];
         rules.modify(&gone, 9).unwrap();
     }

@@ -36,8 +36,8 @@ type Rank = (u16, u64);
 /// entry cannot have.
 type GroupKey = Vec<Option<u128>>;
 
-/// Work of visiting one rule during the selection of the rule to evict. The unit is the work of visiting one ordinary
-/// rule.
+/// Work of computing the sort key of one rule during the selection of the rule to evict. The unit is the work of
+/// visiting one rule.
 const WORK_OF_RANK: usize = 4;
 /// Work of reading one field by which rules are grouped for eviction. The unit is the work of visiting one rule.
 const WORK_OF_FIELD: usize = 16;

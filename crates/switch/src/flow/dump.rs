@@ -1,9 +1,9 @@
 //! Dumps of flow entries, groups and meters in steps. Each step locks the flow tables for a short time, and upcalls
-//! (packets for translation) and changes proceed between the steps. A step ends after a number of rules, or when it has
-//! visited or copied many actions, whichever comes first.
+//! (packets for translation) and changes proceed between the steps. A step ends after a fixed number of rules, or
+//! earlier if it has visited or copied many actions.
 //!
-//! An entry that exists throughout a dump is reported exactly once. An entry that is added, removed or
-//! replaced during the dump may be missing from the dump.
+//! An entry that exists throughout a dump is reported exactly once. An entry that is added, removed or replaced during
+//! the dump may be missing from the dump.
 
 use super::action::OCTETS_OF_WORK;
 use super::message::{FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats};
@@ -94,7 +94,7 @@ impl FlowDump {
         let left = &self.found[self.told..];
         let next = &left[..left.iter().take(TOLD).take_while(is_in).count()];
         self.told += next.len();
-        // A rule that exists throughout keeps its slot, even if it is added again.
+        // A rule that exists during the whole dump keeps its slot, even if a flow-mod adds it again.
         let rule = |found: &Found| {
             let rule = pipeline.rules.places(found.place(), 1).next()?.0?;
             let is_meant = found.is_of(rule.table, rule.priority) && is_selected(&self.filter, rule);
@@ -138,14 +138,14 @@ impl FlowSums {
     }
 }
 
-/// Returns the index after the last slot of a step that searches the slots from `from` on for rules that `filter`
-/// selects.
+/// Returns the index after the last slot of a step that begins at the slot `from`. The step searches its slots for
+/// rules that `filter` selects.
 fn end_of_search(pipeline: &Pipeline, from: usize, filter: &FlowFilter) -> usize {
     let most = if reads_actions(filter.out_port, filter.out_group) { STEP_WORK } else { usize::MAX };
     pipeline.rules.end_of_step(from, LOOKED_AT, most)
 }
 
-/// A function that appends the numbers of the groups or meters that instructions use to a list.
+/// A function that appends to a list the numbers of the groups or meters that instructions use.
 type Names = fn(&super::Instructions, &mut Vec<u32>);
 
 /// A function that returns whether the group or meter with a number exists.
@@ -301,7 +301,7 @@ mod tests {
         let told = steps(&heavy, &all);
         assert_eq!((told[0], told[1], told.iter().sum::<usize>()), (0, most, 60));
         assert!(told.iter().all(|told| *told <= most), "{told:?}");
-        // No rule outputs to the port. All steps are steps of the search.
+        // No rule outputs to this port, so that each step only searches and reports no rule.
         let searches = 60_usize.div_ceil(most);
         assert_eq!((steps(&light, &by_port).len(), steps(&heavy, &by_port).len()), (1, searches));
         let sums = |pipeline: &Pipeline, filter: &FlowFilter| {
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!((light.step_of(&places, 40), heavy.step_of(&places, 40)), (40, most));
     }
 
-    /// A rule whose work exceeds the limit of one step gets a step of its own.
+    /// A rule whose work exceeds the limit of one step is the only rule of its step.
     #[test]
     fn a_step_has_at_least_one_rule() {
         let mut pipeline = Pipeline::new();
@@ -343,8 +343,8 @@ mod tests {
         assert_eq!(pipeline.rules_from(0, 9, 0, |_, _| ()), Some(1));
     }
 
-    /// A step that counts the references to groups ends after few groups with many actions, and only groups that
-    /// exist and belong to the dump are counted.
+    /// A step that counts the references to groups ends after a few groups if they have many actions, and only groups
+    /// that exist and belong to the dump are counted.
     #[test]
     fn groups_with_many_actions_end_a_step_and_missing_groups_are_not_counted() {
         const GROUPS: u32 = 60;

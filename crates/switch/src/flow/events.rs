@@ -78,8 +78,8 @@ impl Events {
         self.list.push(event);
     }
 
-    /// Queues an event that contains events taken from this queue. The memory limit applied to these when they were
-    /// queued, and is not applied again.
+    /// Queues an event that contains events taken from this queue. The memory limit is not applied, because it was
+    /// applied when the contained events were first queued.
     pub fn queue_taken(&mut self, event: Event) {
         self.octets = self.octets.saturating_add(event.memory());
         self.list.push(event);
@@ -149,13 +149,13 @@ mod tests {
         assert_eq!((told.len(), told.last()), (4, Some(&Event::Lost(65_532))));
         events.queue_change(large);
         assert_eq!(events.take().len(), 1, "after the queue was read, there is space");
-        // Events that are queued again within another event are not dropped.
+        // Events that are queued again as parts of another event are not dropped.
         (0..5).for_each(|_| events.queue(large()));
         let caused = events.take();
         assert_eq!((caused.len(), caused.last()), (4, Some(&Event::Lost(2))));
         events.queue_taken(Event::Caused(crate::flow::Origin { session: 1, xid: 2 }, caused));
         assert!(matches!(&events.take()[..], [Event::Caused(_, caused)] if caused.len() == 4));
-        // A packet that does not fit hides no change of a rule.
+        // A packet-in that does not fit into the queue does not count as a lost change of a rule.
         (0..4).for_each(|_| events.queue(large()));
         events.queue_change(|| Event::PacketIn(packet()));
         assert_eq!((events.take().len(), events.lost), (5, 0));

@@ -5,22 +5,22 @@ use super::message::Removed;
 use super::pipeline::{EXPIRED_AT_ONCE, EXPIRED_WORK, Pipeline};
 use super::rule::RuleRef;
 
-/// Maximum number of rule slots that one turn visits in search of expired rules.
+/// Maximum number of rule slots that one turn (one call of `Pipeline::expire`) visits in search of expired rules.
 const PLACES_AT_ONCE: usize = 1 << 17;
 
 impl Pipeline {
-    /// Executes one turn of the removal of expired rules. A turn visits a limited number of rule
-    /// slots. The turn removes at most 20,000 expired rules and 20,000 learned rules whose `learn`
-    /// actions were removed, or fewer if the rules have many actions. These limits bound the delay
-    /// of packets. Each turn continues at the slot where the previous turn ended.
+    /// Executes one turn (step) of the removal of expired rules. A turn visits a limited number of rule slots. The turn
+    /// removes at most 20,000 expired rules and 20,000 learned rules whose `learn` actions were removed, or fewer if
+    /// the rules have many actions. These limits bound the delay of packets. Each turn continues at the slot where the
+    /// previous turn ended.
     ///
     /// Returns whether another turn is due immediately.
     pub fn expire(&mut self, now_ns: u64) -> bool {
         self.expire_places(PLACES_AT_ONCE, now_ns)
     }
 
-    /// Returns whether the last turn left rule slots unvisited, or left doomed rules (learned rules
-    /// whose `learn` actions were removed). In both cases, another turn is due immediately.
+    /// Returns whether the last call of `Pipeline::expire` left rule slots unvisited, or left doomed rules (learned
+    /// rules whose `learn` actions were removed). In both cases, the next call is due immediately.
     #[must_use]
     pub fn is_expiring(&self) -> bool {
         self.expire_from > 0 || self.rules.has_doomed()
@@ -66,8 +66,8 @@ mod tests {
         pipeline.modify(&numbers.map(rule).collect::<Vec<_>>(), 0).unwrap();
     }
 
-    /// Checks that one call of the expiry visits a bounded number of rule slots, and that the next call continues after
-    /// these slots.
+    /// Checks that one call of `Pipeline::expire` visits a bounded number of rule slots, and that the next call
+    /// continues after these slots.
     #[test]
     fn a_turn_looks_at_a_bounded_number_of_places() {
         let mut pipeline = Pipeline::new();
@@ -86,8 +86,8 @@ mod tests {
         FlowMod { cookie: Some(7), ..FlowMod::add(1, 1, matching, instructions) }
     }
 
-    /// Checks that one call of the expiry ends after fewer rules if the rules have many actions, and that later calls
-    /// remove the other rules.
+    /// Checks that one call of `Pipeline::expire` removes fewer rules if the rules have many actions, and that later
+    /// calls remove the other rules.
     #[test]
     fn a_turn_removes_few_rules_with_many_actions() {
         let mut pipeline = Pipeline::new();
@@ -100,8 +100,8 @@ mod tests {
         assert_eq!(turn(), (false, 0));
     }
 
-    /// Checks that the removal of learned rules together with the rule whose `learn` action added them ends after fewer
-    /// rules if the rules have many actions, and that later calls remove the other rules.
+    /// Checks that a call of `Pipeline::expire` removes fewer learned rules together with the rule whose `learn` action
+    /// added them if the rules have many actions, and that later calls remove the other rules.
     #[test]
     fn few_learned_rules_with_many_actions_are_removed_with_their_teacher() {
         let mut pipeline = Pipeline::new();
@@ -138,14 +138,15 @@ mod tests {
         assert_eq!(pipeline.rule_count(), 0);
     }
 
-    /// Checks that a call of the expiry that immediately follows another call does not visit the first slots again.
+    /// Checks that a call of `Pipeline::expire` that immediately follows another call does not visit the first slots
+    /// again.
     #[test]
     fn a_turn_goes_on_where_the_last_one_has_ended() {
         let mut pipeline = Pipeline::new();
         add(&mut pipeline, 0..50_000, 1);
         let now = 2_000_000_000;
         assert!(pipeline.expire(now));
-        // Comes to one of the first places.
+        // This rule is stored in one of the first slots, which are free again.
         add(&mut pipeline, 50_000..50_001, 1);
         assert!(pipeline.expire(now));
         let has_last = |pipeline: &Pipeline| {

@@ -249,7 +249,7 @@ impl Field {
         self.place().0 / 8
     }
 
-    /// Returns the index range in a [`Flow`](super::Flow) of `count` octets from the field's first octet on.
+    /// Returns the index range in a [`Flow`](super::Flow) of `count` octets, beginning with the field's first octet.
     #[must_use]
     pub const fn octets(self, count: usize) -> std::ops::Range<usize> {
         self.octet()..self.octet() + count

@@ -62,7 +62,7 @@ impl Instructions {
         self.charged_memory() / OCTETS_OF_WORK
     }
 
-    /// Appends the numbers of the groups that the actions use to `into`. A number may occur more than once.
+    /// Appends to `into` the numbers of the groups that the actions use. A number may occur more than once.
     pub(crate) fn groups(&self, into: &mut Vec<u32>) {
         self.each_reference(|named| {
             if let Reference::Group(id) = named {
@@ -71,7 +71,7 @@ impl Instructions {
         });
     }
 
-    /// Appends the numbers of the meters that the instructions use to `into`. A number may occur more than once.
+    /// Appends to `into` the numbers of the meters that the instructions use. A number may occur more than once.
     pub(crate) fn meters(&self, into: &mut Vec<u32>) {
         into.extend(self.meter);
         self.each_reference(|named| {

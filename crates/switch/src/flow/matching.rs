@@ -168,7 +168,7 @@ pub fn packet_meets(flow: &Flow, need: Prerequisite, wild: &mut Flow) -> bool {
             wild.want(Field::EthType);
             wild.want(Field::IpProto);
             wild.want(Field::IpFrag);
-            // A later fragment has no L4 header. (A match may name its ports anyway: they are 0.)
+            // A fragment other than the first has no L4 header. A match may still name its L4 ports, which count as 0.
             if flow.get(Field::IpFrag) & 2 != 0 {
                 return false;
             }

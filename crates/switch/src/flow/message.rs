@@ -162,7 +162,7 @@ impl ForwardedRequest {
             ForwardedRequest::Group { change, after, .. } => {
                 let own = match change {
                     GroupMod::Add(group) | GroupMod::Modify { group, .. } => group.memory(),
-                    // No larger than the group that the buckets are inserted into.
+                    // These buckets are not counted separately, because they are part of the group in `after`.
                     GroupMod::InsertBuckets(..) | GroupMod::Delete(_) | GroupMod::RemoveBuckets(..) => 0,
                 };
                 own + 2 * after.as_ref().map_or(0, Group::memory)

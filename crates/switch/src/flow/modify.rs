@@ -146,8 +146,8 @@ impl Pipeline {
         }
     }
 
-    /// Enters a rule, which is already in `rules`, in its flow table and in the reference counts of learned rules,
-    /// groups and meters.
+    /// Adds a rule that is already in `rules` to its flow table and to the reference counts of learned rules, groups
+    /// and meters.
     fn link(&mut self, at: RuleRef) {
         let Some(rule) = self.rules.get(at) else { return };
         let (number, matching, priority) = (rule.table, rule.matching, rule.priority);
@@ -157,7 +157,7 @@ impl Pipeline {
         self.held += rule.memory();
         let table = &mut self.tables[usize::from(number)];
         let rule = lookup::Rule { value: matching.value.0, mask: matching.mask.0, priority, payload: at };
-        // The limits of tables are far below the capacity of a classifier.
+        // The insertion cannot fail, because the limits of tables are far below the capacity of a classifier.
         let _ = table.classifier.insert(rule);
         table.conjunctive += parts;
         if let Some(rule) = self.rules.get(at) {
@@ -267,7 +267,7 @@ impl Pipeline {
         } else {
             self.rules_of_table(change.table).filter_map(is_meant).collect()
         };
-        // Uses the order of a scan over all rules.
+        // Sorted in the order in which a scan over all rules finds the rules.
         found.sort_unstable();
         found
     }

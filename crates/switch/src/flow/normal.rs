@@ -18,7 +18,7 @@ const TAGS: [[u8; 2]; 2] = [[0x88, 0xa8], [0x81, 0x00]];
 /// clause 9.2.4). No headers are parsed after this EtherType.
 const NOTHING: [u8; 2] = [0x88, 0xb5];
 
-/// The packet whose `NORMAL` steps are replaced with outputs to ports.
+/// The packet for which the `NORMAL` steps of a program are replaced with outputs to ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// Engine port on which the packet arrived.
@@ -32,14 +32,14 @@ pub struct Arrival<'a> {
     pub now: Now,
 }
 
-/// An event of the replacement of one `NORMAL` step with outputs. The trace report lists these events.
+/// An event that occurs when one `NORMAL` step is replaced with outputs. The trace report lists these events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NormalNote {
     /// The source address was learned on the ingress port, in this VLAN.
     Learned(MacAddr, u16),
-    /// The destination address is in the MAC table, and the packet is forwarded to its port.
+    /// The destination address is in the MAC table, and the packet is forwarded to the port of this entry.
     ToStation,
-    /// The destination address is in the MAC table on the ingress port, and the packet is dropped.
+    /// The MAC table has the destination address on the ingress port, and the packet is therefore dropped.
     BackToStation,
     /// The destination is unknown or a group address, and the packet is flooded.
     Flood,

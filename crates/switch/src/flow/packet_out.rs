@@ -81,7 +81,7 @@ impl Pipeline {
 
     /// Adds a learned flow entry as a change of the batch. Does nothing if the limit of the `learn` action is reached.
     fn teach_in(&mut self, learned: &LearnedFlow, batch: &mut Batch) -> Result<(), FlowError> {
-        // An equal flow entry is found by a comparison of all actions.
+        // Charged before the search, because the search compares all actions of the flow entry with an existing one.
         batch.work(WORK_OF_CHANGE + learned.rule.instructions.work())?;
         if let Some(at) = self.taught(&learned.rule) {
             if let Some(rule) = self.rules.get(at) {

@@ -158,7 +158,7 @@ pub enum Touched {
     Rule(u8, Box<Match>),
     /// Groups, meters or ports changed. Any megaflow may be affected.
     All,
-    /// Settings that do not affect packets changed, for example names and limits of tables.
+    /// The changed settings do not affect packets, for example names and limits of tables.
     Settings,
 }
 
@@ -407,11 +407,11 @@ impl Pipeline {
         found.into_iter().map(|rule| rule.stats(now_ns)).collect()
     }
 
-    /// Calls `see` with the slot number and the rule of each occupied slot among at most `count` slots from the slot
-    /// `from` on. Rules with many actions end the step earlier, after at least one slot. Returns the slot at which
-    /// the next step begins, or `None` if no slot follows. A caller that copies all rules calls this function
-    /// repeatedly. Rules may change between the calls. [`Pipeline::few_places_since`] and
-    /// [`Pipeline::places_since`] then return the changed slots.
+    /// Calls `see` with the slot number and the rule of each occupied slot among at most `count` slots, beginning with
+    /// the slot `from`. Rules with many actions end the step earlier, after at least one slot. Returns the slot at
+    /// which the next step begins, or `None` if no slot follows. A caller that copies all rules calls this function
+    /// repeatedly. Rules may change between the calls. [`Pipeline::few_places_since`] and [`Pipeline::places_since`]
+    /// then return the changed slots.
     pub fn rules_from(
         &self,
         from: usize,
@@ -437,8 +437,8 @@ impl Pipeline {
     }
 
     /// Appends to `found` the numbers of the slots whose rules were added, changed or removed since a version of the
-    /// tables. Visits at most `count` slots from the slot `from` on. Returns the slot at which the next step begins, or
-    /// `None` if no slot follows.
+    /// tables. Visits at most `count` slots, beginning with the slot `from`. Returns the slot at which the next step
+    /// begins, or `None` if no slot follows.
     pub fn places_since(
         &self,
         version: u64,
@@ -627,9 +627,9 @@ pub(super) fn is_selected(filter: &FlowFilter, rule: &Rule) -> bool {
         && filter.out_group.is_none_or(|group| group == ANY_GROUP || rule.instructions.uses_group(group))
 }
 
-/// For each group or meter, the number of rules or groups that refer to the group or meter. One
-/// scan over the rules counts the references to all groups or meters, because packets that wait for
-/// translation (upcalls) are delayed by the scan.
+/// For each group or meter, the number of rules or groups that refer to the group or meter. One scan over the rules
+/// counts the references to all groups or meters, because each scan delays the packets that wait for translation
+/// (upcalls).
 #[derive(Default, Debug)]
 pub(super) struct Tally {
     by_id: HashMap<u32, u32>,

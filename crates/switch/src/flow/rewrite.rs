@@ -54,7 +54,7 @@ impl Frame for Vec<u8> {
     }
 }
 
-/// Executes a step that changes the frame. Other steps have no effect.
+/// Executes a datapath action that changes the frame. Other datapath actions have no effect.
 ///
 /// # Errors
 /// Returns a drop reason if the frame has no headroom or is too short.
@@ -96,7 +96,7 @@ pub fn apply(frame: &mut impl Frame, op: &Op) -> Result<(), DropReason> {
             Ok(())
         }
         Op::PopPbb => {
-            // A backbone tag may precede the header.
+            // An 802.1ad service tag may precede the header.
             let n = read(frame)?.1.l2_len() + 4;
             let trims = u16::try_from(n).unwrap_or(u16::MAX);
             if frame.head().len() < n + 14 || !frame.trim(trims) {

@@ -134,8 +134,8 @@ impl Default for Place {
     }
 }
 
-/// Maximum number of recent changes of slots that the slab records. If more slots changed, they are found only by a
-/// scan over all slots.
+/// Number of recent changes of slots that the slab records. If more slots have changed, only a scan over all slots
+/// finds them.
 const MARKS: usize = 1 << 14;
 
 /// Table and cookie of the rules in a chain.
@@ -243,8 +243,8 @@ impl Rules {
         Some(*rule)
     }
 
-    /// Returns the identifier of the chain of a rule that was just removed, if the chain is doomed. No other rule may
-    /// have been added since the removal.
+    /// Returns the identifier of the chain of a rule that was just removed, if the chain is doomed, that is, if its
+    /// rules are about to be removed. Returns `None` otherwise. No other rule may have been added since the removal.
     pub fn doomed_chain(&self, at: RuleRef) -> Option<u64> {
         let number = self.places.get(at.index as usize)?.chain;
         self.chains.get(&number).is_some_and(|chain| chain.key.is_none()).then_some(number)
@@ -340,7 +340,8 @@ impl Rules {
         if before == NONE {
             chain.first = after;
         }
-        // A doomed chain stays until its turn: a batch that is undone puts rules back.
+        // A doomed chain is kept until it is removed in its order, because the reversal of a batch may restore rules to
+        // the chain.
         if chain.count == 0
             && let Some(key) = chain.key
         {
@@ -349,8 +350,8 @@ impl Rules {
         }
     }
 
-    /// Removes the entry by which new rules with a table and cookie find their chain. Returns the chain's identifier,
-    /// or `None` if there is no such chain.
+    /// Removes the entry that maps a table and cookie to the chain of their rules. Returns the chain's identifier, or
+    /// `None` if there is no such chain.
     fn remove_name(&mut self, key: ChainKey) -> Option<u64> {
         let number = self.names.remove(&key)?;
         if let Entry::Occupied(mut tables) = self.cookie_tables.entry(key.1) {
@@ -394,7 +395,7 @@ impl Rules {
         rules.take(most).take_while(is_in).collect()
     }
 
-    /// Returns whether there are doomed chains.
+    /// Returns whether there are doomed chains, that is, chains whose rules are about to be removed.
     pub fn has_doomed(&self) -> bool {
         !self.doomed.is_empty()
     }
@@ -471,7 +472,7 @@ impl Rules {
         self.rules_from(self.chain_of(table, cookie).map_or(NONE, |chain| chain.first))
     }
 
-    /// Returns the rules of a chain from the slot `first` on.
+    /// Returns the rules of a chain, beginning with the rule in the slot `first`.
     fn rules_from(&self, first: u32) -> impl Iterator<Item = (RuleRef, &Rule)> {
         let mut next = first;
         std::iter::from_fn(move || {
@@ -521,8 +522,7 @@ impl Rules {
         })
     }
 
-    /// Returns the rules of the `count` slots from the slot `from` on. An item is `None` if its slot is
-    /// empty.
+    /// Returns the rules of `count` slots, beginning with the slot `from`. An item is `None` if its slot is empty.
     pub fn walk(&self, from: usize, count: usize) -> impl Iterator<Item = Option<(RuleRef, &Rule)>> {
         let places = self.places.iter().skip(from).take(count);
         (u32::try_from(from).unwrap_or(u32::MAX)..).zip(places).map(|(index, place)| {
@@ -530,8 +530,8 @@ impl Rules {
         })
     }
 
-    /// Returns the rules of the `count` slots from the slot `from` on, each with the version of the slot's
-    /// last change. A rule is `None` if its slot is empty.
+    /// Returns the rules of `count` slots, beginning with the slot `from`, each with the version of the slot's last
+    /// change. A rule is `None` if its slot is empty.
     pub fn places(&self, from: usize, count: usize) -> impl Iterator<Item = (Option<&Rule>, u64)> {
         self.places.iter().skip(from).take(count).map(|place| (place.rule.as_deref(), place.changed))
     }

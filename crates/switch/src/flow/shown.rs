@@ -6,7 +6,7 @@ use super::pipeline::{GroupState, Pipeline};
 
 /// Maximum number of groups or meters in one slice of a listing.
 const SLICE: usize = 100;
-/// Maximum memory, in octets, of the groups in one slice of a listing. A larger group has a slice of its own.
+/// Maximum memory, in octets, of the groups in one slice of a listing. A larger group is alone in its slice.
 const LENGTH: usize = 256 << 10;
 
 /// A group with its counters, for display.
@@ -41,9 +41,9 @@ pub struct MeterShown {
 }
 
 impl Pipeline {
-    /// Returns the groups with numbers from `from` on. The result has at most `limit` groups, never
-    /// more than 100, and fewer if the groups are large. The caller continues after the last number
-    /// returned. Returns `None` if there are no more groups.
+    /// Returns the groups whose numbers are `from` or higher. The result has at most `limit` groups, never more than
+    /// 100, and fewer if the groups are large. The caller continues after the last number returned. Returns `None` if
+    /// there are no more groups.
     #[must_use]
     pub fn groups_from(&self, from: u32, limit: usize, now_ns: u64) -> Option<Vec<GroupShown>> {
         let mut memory = 0;
@@ -63,8 +63,8 @@ impl Pipeline {
         Some(shown.collect()).filter(|shown: &Vec<GroupShown>| !shown.is_empty())
     }
 
-    /// Returns the meters with numbers from `from` on. The result has at most `limit` meters, and
-    /// never more than 100. Returns `None` if there are no more meters.
+    /// Returns the meters whose numbers are `from` or higher. The result has at most `limit` meters, and never more
+    /// than 100. Returns `None` if there are no more meters.
     #[must_use]
     pub fn meters_from(&self, from: u32, limit: usize, now_ns: u64) -> Option<Vec<MeterShown>> {
         let shown = self.meters.range(from..).take(limit.min(SLICE)).map(|(_, state)| MeterShown {

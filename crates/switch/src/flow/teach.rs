@@ -63,10 +63,10 @@ impl Pipeline {
     /// to be removed.
     pub(super) fn drop_doomed(&mut self, most: usize, now_ns: u64) -> bool {
         let (mut left, mut work) = (most, EXPIRED_WORK);
-        // What goes may have taught rules itself.
+        // Repeated, because the removed rules may themselves have `learn` actions whose learned rules must be removed.
         loop {
             for (table, cookie) in std::mem::take(&mut self.learned.orphans) {
-                // Another one may teach them by now.
+                // A rule added in the meantime may have a `learn` action for this table and cookie.
                 if !self.learned.keepers.contains_key(&(table, cookie)) {
                     self.rules.doom(table, cookie);
                 }

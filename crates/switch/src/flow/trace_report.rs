@@ -10,8 +10,7 @@ use super::{Field, Flow, Match, text};
 
 /// Maximum number of lines of a trace report.
 const LINES: usize = 1_000;
-/// Maximum number of rules that a report visits in search of a rule that explains bits of the mask,
-/// although the packet does not match the rule.
+/// Maximum number of rules that a report visits to explain mask bits by a rule that the packet does not match.
 const LOOKED_AT: usize = 65_536;
 
 /// One line of a trace report. Lines are in the order of events.
@@ -54,11 +53,11 @@ pub enum TraceLine {
         /// Text of the remark.
         words: &'static str,
     },
-    /// A result that an instruction reports.
+    /// The result of an instruction.
     Detail {
         /// Depth of nested resubmits at which the instruction was executed.
         depth: u32,
-        /// Text of the result.
+        /// Text that describes the result.
         words: String,
     },
     /// A bucket of a group was executed.
@@ -169,8 +168,8 @@ impl Pipeline {
         trace_report
     }
 
-    /// Appends the reasons for the bits that a lookup added to the mask: bits that the rule found matches, and bits
-    /// that rule out other rules.
+    /// Appends the reasons for the bits that a lookup added to the mask. The rule that matched depends on some of these
+    /// bits. The others rule out other rules.
     fn why(
         &self,
         arrived: &Flow,

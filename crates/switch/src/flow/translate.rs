@@ -301,7 +301,7 @@ impl<'p> Run<'p> {
     fn done(mut self) -> Translated {
         self.out.work = self.work;
         if self.out.failed.is_some() {
-            // Earlier decisions are discarded too, as in Open vSwitch.
+            // The results so far are discarded, as in Open vSwitch.
             self.out.program.ops.clear();
             self.out.to_controller.clear();
             self.out.learns.clear();
@@ -463,8 +463,8 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Appends a step to the program, unless the program then exceeds its limits. Steps for the clones of the copies in
-    /// progress count for the limits.
+    /// Appends a step to the program, unless the program then exceeds its limits. The clone steps that the copies in
+    /// progress will add count towards the limits.
     fn push(&mut self, op: Op) {
         let cost = self.cost_of(&op);
         let steps = self.out.program.ops.len() + self.copies;
@@ -500,8 +500,8 @@ impl<'p> Run<'p> {
 
     /// Looks the packet up in a table and executes the instructions of the rule that matches.
     ///
-    /// With `port`, the look-up uses that port as the ingress port. The instructions see the packet's own
-    /// ingress port.
+    /// If `port` is given, the look-up uses this port as the ingress port. For the instructions, the ingress port does
+    /// not change.
     fn table(&mut self, table: u8, port: Option<u32>, is_resubmit: bool) {
         if self.has_stack() {
             self.look_up(table, port, is_resubmit);
@@ -628,15 +628,15 @@ impl<'p> Run<'p> {
         found
     }
 
-    /// Handles a packet that no rule of a table matches, outside of a resubmit (OpenFlow 1.1, 4.4, and as in
-    /// Open vSwitch).
+    /// Applies the table-miss setting of a table ([`Miss`]) to a packet that no rule of the table matches (OpenFlow
+    /// 1.1, 4.4, and as in Open vSwitch). Resubmits do not call this function.
     fn miss(&mut self, table: u8) {
         if self.out.rules.is_empty() {
             self.out.dropped = DropReason::RuleMiss;
         }
         let tells = match self.pipeline.miss_of(table) {
             Miss::Default => self.pipeline.misses_heard,
-            // Continuing behind the last table sends the packet to the controller.
+            // `Continue` in the last table sends the packet to the controller.
             Miss::Controller | Miss::Continue => true,
             Miss::Drop => false,
         };

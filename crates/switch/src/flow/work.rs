@@ -1,8 +1,7 @@
-//! Estimates of the work of changes, in units of one rule visit: the number of rules, groups and
-//! buckets that a change visits. Estimates are made before a change, to recognise changes that take
-//! long and changes that exceed the work limit. A visit of a rule's actions counts as one more rule
-//! for each 64 octets of the actions, and as 64 more rules for each `learn` action with the flag
-//! NX_LEARN_F_DELETE_LEARNED ([`Instructions::work`](super::Instructions)).
+//! Estimates of the work of changes. The work is the number of rules, groups and buckets that a change visits.
+//! Estimates are made before a change, to recognise changes that take long and changes that exceed the work limit. A
+//! visit of a rule's actions counts as one more rule for each 64 octets of the actions, and as 64 more rules for each
+//! `learn` action with the flag NX_LEARN_F_DELETE_LEARNED ([`Instructions::work`](super::Instructions)).
 
 use std::collections::HashSet;
 
@@ -24,7 +23,7 @@ pub(super) const WORK_OF_GROUP: usize = 16;
 /// Work of validating, copying and encoding one bucket of a group that a change adds or changes. The unit is the work
 /// of visiting one rule. The size of a group is checked in the encodings of all OpenFlow versions.
 const WORK_OF_BUCKET: usize = 64;
-/// Number of octets of a changed group's buckets and actions that count as the work of one rule visit.
+/// Number of octets of a changed group's buckets and actions whose processing is as much work as visiting one rule.
 const OCTETS_OF_GROUP: usize = 2;
 /// Work of removing one bucket with its group. The unit is the work of visiting one rule.
 const WORK_OF_OLD_BUCKET: usize = 4;
@@ -173,7 +172,7 @@ impl Pipeline {
                     found.saturating_add(changed.change_work()).saturating_add(written)
                 }
                 FlowCommand::Delete { strict } => {
-                    // A rule goes once, however often a batch names it.
+                    // A rule is removed only once, even if the batch selects it several times.
                     let left = self.stored().and(coming.added).without(coming.removed);
                     let searched = self.searched(change, strict);
                     let removed = self.selected_by(change, strict, searched, estimate).min(left);
@@ -217,7 +216,8 @@ impl Pipeline {
                 };
                 coming.buckets = coming.buckets.saturating_add(new);
                 match estimate {
-                    // The preceding changes of the batch may have removed buckets, or brought some.
+                    // The preceding changes of the batch may have removed buckets from the group, or added buckets to
+                    // it.
                     Estimate::Least => new.max(1),
                     Estimate::Most => {
                         let own = self.groups.get(id).map_or(0, |state| {

@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// If the rules with one match name very many conjunctions, the conjunctions count as work of a packet that matches the
-/// rules. A packet with too much work is dropped, like a packet with too many actions. Usual numbers of conjunctions
-/// are far below the limit.
+/// Rules with equal matches can belong to very many conjunctions. The conjunctions count as work of a packet that
+/// matches these rules. A packet with too much work is dropped, like a packet with too many actions. Usual numbers of
+/// conjunctions are far below the limit.
 #[test]
 fn conjunctions_count_as_work() {
     let ip = Match::ANY.with(Field::EthType, 0x0800);
@@ -17,7 +17,7 @@ fn conjunctions_count_as_work() {
         for rule in 0..rules {
             add(&mut pipeline, 0, 100 + rule, ip, parts(u32::from(rule) * each, each));
         }
-        // The last conjunction that is examined.
+        // The last conjunction that is examined before the work limit is reached.
         add(&mut pipeline, 0, 100, ip.with(Field::ConjId, u128::from(each - 1)), vec![out(2)]);
         let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
         pipeline.translate(asked(&read(&frame, 1), None))
@@ -78,10 +78,11 @@ fn resubmits_to_later_tables_do_not_deepen() {
     let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
     let flow = read(&frame, 1);
     assert_eq!(run(&chain(vec![out(2)]), &frame, 1).len(), 1);
-    // Sixteen passes through all tables, each look-up nested in the previous one, until there are too many.
+    // The packet passes sixteen times through all tables, with each look-up nested in the previous one, until the limit
+    // of look-ups is reached.
     let translated = chain(vec![resubmit(0), out(2)]).translate(asked(&flow, None));
     assert_eq!((translated.failed, translated.rules.len()), (Some(switch::flow::Failed::Lookups), 4096));
-    // Repeated look-ups of one table are too deep long before.
+    // Repeated look-ups of one table exceed the nesting limit much earlier.
     let mut same = pipeline();
     add(&mut same, 7, 1, Match::ANY, vec![resubmit(7)]);
     add(&mut same, 0, 1, Match::ANY, vec![resubmit(7)]);
@@ -119,7 +120,7 @@ fn the_nesting_of_clones_is_limited_across_look_ups() {
     }
     add(&mut chain, 179, 1, Match::ANY, vec![set(Field::NwTtl, 9), out(2)]);
     assert!(is_too_deep(&chain));
-    // Within the limit, clones do what they say. Clones beside each other are not nested.
+    // Within the limit, clones are executed. Consecutive clones are not nested.
     let mut few = pipeline();
     add(&mut few, 0, 1, Match::ANY, vec![nested(62, resubmit(1)), nested(62, resubmit(1)), out(3)]);
     add(&mut few, 1, 1, Match::ANY, vec![nested(2, resubmit(2))]);
@@ -130,7 +131,8 @@ fn the_nesting_of_clones_is_limited_across_look_ups() {
     assert!(is_too_deep(&few));
 }
 
-/// Clones count as steps of the program, for the number of steps as well as for their weight.
+/// Clones are steps of the program. They count towards the limit of the number of steps and towards the limit of the
+/// steps' total weight.
 #[test]
 fn clones_count_as_steps() {
     let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
@@ -160,7 +162,7 @@ fn clones_count_as_steps() {
     }
 }
 
-/// The look for outputs among the steps of a copy counts as work.
+/// The search for outputs among the steps of a copy counts as work.
 #[test]
 fn long_copies_in_copies_count_as_work() {
     let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
@@ -179,7 +181,7 @@ fn long_copies_in_copies_count_as_work() {
     assert_eq!([0, 10, 60].map(is_last_sent), [true, true, false]);
 }
 
-/// Steps that take a worker long count as more than one step. A clone without an output adds no step.
+/// A step that takes a worker a long time counts as more than one step. A clone without an output adds no step.
 #[test]
 fn what_a_packet_takes_in_the_worker_is_bounded() {
     let mut pipeline = pipeline();
@@ -190,7 +192,7 @@ fn what_a_packet_takes_in_the_worker_is_bounded() {
     };
     let ops = |pipeline: &Pipeline| pipeline.translate(asked(&sctp.value, None)).program.ops;
     let sets = |ops: &[Op]| ops.iter().filter(|op| matches!(op, Op::Set(_))).count();
-    // Neither an empty copy nor one that is only changed.
+    // Neither an empty copy, nor a copy that is changed but not output, adds a step.
     for nowhere in [vec![], vec![Action::Clone(vec![])], vec![set(Field::SctpDst, 9)]] {
         add(&mut pipeline, 0, 9, sctp, ports(nowhere));
         let ops = ops(&pipeline);
@@ -201,13 +203,14 @@ fn what_a_packet_takes_in_the_worker_is_bounded() {
     add(&mut pipeline, 0, 9, sctp, ports(vec![out(3)]));
     let steps = ops(&pipeline);
     assert!((200..=256).contains(&sets(&steps)), "{}", sets(&steps));
-    // Other steps are as many as ever.
+    // The limit for other steps is unchanged.
     let ttl = |ttl: u128| [set(Field::NwTtl, ttl % 250), out(2)];
     add(&mut pipeline, 0, 9, sctp, (0..2000).flat_map(ttl).collect());
     assert_eq!(ops(&pipeline).len(), 4000);
 }
 
-/// The choice of a bucket hashes all hash fields of the group. It counts as work even for a group without buckets.
+/// The choice of a bucket hashes all hash fields of the group. The choice counts as work even for a group without
+/// buckets.
 #[test]
 fn hashes_of_select_groups_count_as_work_and_memory() {
     let mut pipeline = pipeline();
@@ -229,7 +232,7 @@ fn hashes_of_select_groups_count_as_work_and_memory() {
 }
 
 /// A `dec_ttl` action with many controllers stops at the first copy that is refused. The action does not visit the
-/// other controllers each time that a packet with a spent TTL reaches the action.
+/// other controllers each time that a packet with an expired TTL reaches the action.
 #[test]
 fn dec_ttl_stops_at_the_first_refused_copy() {
     let mut pipeline = pipeline();
@@ -284,8 +287,8 @@ fn copies_of_nested_lists_count_as_work() {
     }
 }
 
-/// The addition or removal of a header moves all octets of the frame. In a long frame, these moves count as work.
-/// Frames that become long because headers are added are included.
+/// The addition or removal of a header moves all octets of the frame. In a long frame, these moves count as work. This
+/// includes frames that become long because headers are added.
 #[test]
 fn headers_of_long_frames_count_as_work() {
     let mut pipeline = pipeline();

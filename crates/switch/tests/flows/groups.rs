@@ -71,11 +71,11 @@ fn hostile_groups_and_lists_come_to_an_end() {
     let group = |id, kind, buckets| {
         Mod::Group(GroupMod::Add(Group { id, kind, method: SelectMethod::Default, buckets }))
     };
-    // No bucket that watches a missing group is live, which is found at once.
+    // No bucket that watches a missing group is live, which is found immediately.
     let watching =
         |id| Bucket { id, weight: 1, watch_port: None, watch_group: Some(99), actions: vec![out(2)] };
     let watches = group(1, GroupKind::FastFailover, (0..8).map(watching).collect());
-    // Thirty-one groups of two buckets, each of which leads to the next group.
+    // A chain of 31 groups. Both buckets of each group refer to the next group.
     let leads = |id, to| Bucket {
         id,
         weight: 1,

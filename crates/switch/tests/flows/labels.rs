@@ -32,7 +32,8 @@ fn labels_go_on_and_come_off() {
 }
 
 /// The TTL is copied into the IPv4 header (and the checksum is updated) or the IPv6 header after the last label. If
-/// there are several labels, all others must have been removed. The TTL is not copied into any other header.
+/// there are several labels, the action copies the TTL only after all other labels have been removed. The TTL is not
+/// copied into any other header.
 #[test]
 fn a_ttl_is_copied_into_the_header_behind_the_last_label() {
     let mut pipeline = pipeline();
@@ -45,7 +46,7 @@ fn a_ttl_is_copied_into_the_header_behind_the_last_label() {
     let bare = run(&pipeline, &labelled, 3).remove(0).1;
     assert_eq!(read(&bare, 1).get(Field::NwTtl), 33);
     assert!(is_sound(&bare));
-    // The label in the key decides, so that the megaflow is cached.
+    // Only the label in the key decides about the result, so that the megaflow is cached.
     let flow = read(&labelled, 2);
     let translated = pipeline.translate(asked(&flow, Some(&labelled)));
     assert!(

@@ -163,7 +163,7 @@ fn packets_that_no_rule_matches_go_where_the_table_says() {
     pipeline.set_misses_heard(true);
     assert_eq!(reasons(&pipeline), [(Reason::Miss, 0, 0)]);
     assert_eq!(pipeline.translate(asked(&flow, None)).dropped, packet::DropReason::RuleMiss);
-    // The miss handling applies behind goto_table and not behind a resubmit.
+    // The miss handling applies after goto_table and not after a resubmit.
     add(&mut pipeline, 0, 1, Match::ANY, vec![Action::Resubmit { port: None, table: Some(5) }]);
     assert_eq!(reasons(&pipeline), []);
     let goto = Instructions { goto: Some(5), ..Instructions::default() };

@@ -26,7 +26,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Takes a token if there is one, after adding tokens up to `full`.
+    /// Adds the tokens for the elapsed time, up to `full`, and takes a token. Returns false if there is none to take.
     fn takes(&mut self, full: u128, now: Now) -> bool {
         self.level = full.min(self.level + u128::from(now.ns - self.at_ns) * u128::from(self.rate));
         self.at_ns = now.ns;
@@ -324,7 +324,7 @@ impl Oracle {
         self.config.ports.iter().find(|member| member.port.0 == port)
     }
 
-    /// Returns the groups in the form that the bridge takes.
+    /// Returns the groups and router ports in the form that the bridge accepts.
     pub fn tables(&self) -> (Vec<GroupPorts>, Vec<RouterPorts>) {
         let ports = |ports: &Vec<u16>| ports.iter().map(|&port| PortId(port)).collect();
         let vlan = |vid| packet::VlanId::new(vid).unwrap_or(packet::VlanId::NONE);

@@ -8,7 +8,7 @@ fn a_forged_query_cannot_cut_listeners_off_at_once() {
     lab.send(9, &general_query());
     lab.send(1, &report(NEWS));
     lab.send(1, &leave(NEWS));
-    // Response time zero in a version 3 query (a version 1 query has no group).
+    // Response time zero in an IGMPv3 query (an IGMPv1 query names no group).
     let forged = IgmpRepr { kind: kind::QUERY, max_resp: 0, group: NEWS };
     lab.send(3, &igmp_to([10, 0, 0, 3].into(), NEWS, forged, &[0, 125, 0, 0]));
     lab.snooper.tick(&lab.driven.bridge, lab.now());
@@ -64,7 +64,7 @@ fn groups_are_bounded_per_port_and_per_bridge() {
     lab.send(2, &report(group(0)));
     assert_eq!(lab.data(group(0)), [1, 2]);
     assert_eq!(lab.data(group(9)), [1, 2, 3, 9]);
-    // Leaves free space.
+    // Frees the space of one membership.
     lab.send(1, &leave(group(1)));
     lab.wait(2);
     lab.send(1, &report(group(9)));
@@ -100,7 +100,7 @@ fn queries_that_hosts_do_not_hear_have_no_effect() {
     assert_eq!(lab.snooper.routers()[0].ports, [PortId(9)], "the forger gets no groups");
     lab.wait(5);
     assert_eq!(lab.data(NEWS), [1, 9]);
-    // A query to all hosts about a group that the host has left, which other listeners hear.
+    // A query to all hosts about a group that the host has left. Other listeners receive the query.
     lab.send(1, &leave(NEWS));
     lab.send(9, &forged(MacAddr::for_ipv4_multicast(ALL_HOSTS), ALL_HOSTS, 1, about_news));
     lab.wait(2);
@@ -163,7 +163,7 @@ fn a_querier_on_a_protected_port_starves_no_protected_listener() {
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
 }
 
-/// A group-specific query removes only a port that has left the group, whatever the query's source address is. Hosts
+/// A group-specific query removes only a port that has left the group, regardless of the query's source address. Hosts
 /// discard a query with a source on another subnet (`rp_filter`) or with their own address, and do not answer it.
 #[test]
 fn a_query_that_listeners_discard_cuts_no_listener_off() {

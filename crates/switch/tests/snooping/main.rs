@@ -140,7 +140,7 @@ fn general_query() -> Vec<u8> {
     query(QUERIER, 100, Ipv4Addr::UNSPECIFIED)
 }
 
-/// Builds a version 3 report of records of this kind, group and number of sources.
+/// Builds an IGMPv3 report. Each record is given by its type, its group and its number of sources.
 fn report_v3(records: &[(u8, Ipv4Addr, u8)]) -> Vec<u8> {
     let mut payload = Vec::new();
     for &(kind, group, sources) in records {
@@ -260,7 +260,8 @@ fn silent_listeners_are_forgotten_while_a_querier_asks() {
     assert_eq!(lab.data(NEWS), [1, 9]);
 }
 
-/// One listener's report does not exclude listeners that no querier asks to report.
+/// Without a querier, a report of one listener does not stop the flooding to other listeners, because no query asks
+/// them to report.
 #[test]
 fn without_a_querier_all_groups_flood() {
     let mut lab = Lab::without_querier(SnooperConfig::default());
@@ -318,7 +319,7 @@ fn listeners_behind_a_port_whose_copies_were_left_out_stay() {
     lab.send(9, &query(QUERIER, 10, NEWS));
     lab.wait(5);
     assert_eq!(lab.data(NEWS), [1, 9]);
-    // This lasts for as long as a report would have lasted.
+    // The memberships last for as long as a report would have extended them.
     lab.wait(125);
     lab.send(9, &general_query());
     lab.wait(129);
@@ -420,7 +421,7 @@ fn a_port_that_leaves_the_bridge_takes_its_memberships_along() {
     lab.send(1, &report(NEWS));
     lab.send(2, &report(NEWS));
     lab.driven.bridge = lab.driven.bridge.reconfigured(&bridge_config(&[2, 3, 4]));
-    // Even before the snooper follows, nothing is sent to removed ports.
+    // Nothing is sent to removed ports, even before the snooper is adapted to the new configuration.
     assert_eq!(lab.data(NEWS), [2]);
     lab.snooper.follow(&lab.driven.bridge.clone());
     lab.publish();

@@ -50,8 +50,8 @@ fn mld_version_2_reports_and_impostors() {
     assert_eq!(lab.send(4, &udp6(NEWS6)), [1, 9]);
 }
 
-/// Builds an IPv6 query with `extensions` between its fixed header, which announces `next_header`, and the
-/// MLD message.
+/// Builds an MLD query. `extensions` are the headers between the IPv6 header and the MLD message, and `next_header` is
+/// the Next Header value of the IPv6 header.
 fn mld_behind(next_header: u8, extensions: &[u8], payload_len: Option<u16>) -> Vec<u8> {
     let bare = PacketBuilder::eth(station(3), MacAddr::for_ipv6_multicast(NEWS6));
     let message = Icmpv6Repr { kind: mld::kind::QUERY, code: 0, rest: [0, 10, 0, 0] };

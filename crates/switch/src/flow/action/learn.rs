@@ -49,7 +49,8 @@ pub struct Learn {
     /// Maximum number of flow entries with the cookie `cookie` in the table `table`. At this number, the action adds no
     /// more flow entries. 0 means no limit.
     pub limit: u32,
-    /// Bit that is set to 1 if the limit allows the flow entry to be added, and to 0 otherwise (with flag 4).
+    /// Bit that is set to 1 if the limit allows the flow entry to be added, and to 0 otherwise. `None` unless the flag
+    /// 4 (write result) is set.
     pub result: Option<SubField>,
     /// Matches and actions of the learned flow entry.
     pub parts: Vec<LearnPart>,

@@ -16,7 +16,7 @@ pub struct Band {
     pub kind: BandKind,
     /// Rate above which the band applies, in kilobits per second or packets per second ([`Meter::packets`]).
     pub rate: u32,
-    /// Burst size in kilobits or packets ([`Meter::packets`]). 0 means the amount of one second at the rate.
+    /// Burst size in kilobits or packets ([`Meter::packets`]). 0 means the amount that the rate allows in one second.
     pub burst: u32,
 }
 

@@ -88,8 +88,7 @@ pub struct Rest {
     pub table: u8,
     /// Cookie of the flow entry.
     pub cookie: u64,
-    /// Match of the flow entry. The match implies the header fields on which the remaining actions
-    /// may operate.
+    /// Match of the flow entry. The match determines on which header fields the remaining actions may operate.
     pub matching: Match,
     /// Remaining instructions of the flow entry.
     pub instructions: Instructions,

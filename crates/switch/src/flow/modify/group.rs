@@ -132,7 +132,7 @@ impl Pipeline {
         if let Some(old) = &old {
             self.uses.group_unlinked(&old.meters);
             (state.packets, state.bytes) = (old.packets, old.bytes);
-            // The first of several old buckets with one number counts.
+            // If several old buckets have one identifier, the counters of the first of them are used.
             let before = old.group.buckets.iter().zip(&old.buckets).rev();
             let before: HashMap<u32, (u64, u64)> = before.map(|(bucket, own)| (bucket.id, *own)).collect();
             for (bucket, counts) in state.group.buckets.iter().zip(&mut state.buckets) {
@@ -160,7 +160,7 @@ impl Pipeline {
         if group.kind == GroupKind::FastFailover && !group.buckets.iter().all(watches) {
             return Err(FlowError::InvalidGroup);
         }
-        // A dump could not report the group.
+        // A group that does not fit into a message could not be reported in a dump.
         if !(self.group_fits)(group) {
             return Err(FlowError::OutOfBuckets);
         }
@@ -225,7 +225,7 @@ impl Pipeline {
             return Ok(());
         }
         batch.work(self.rules.place_count() + self.rules.work())?;
-        // One scan over the rules, however many groups are removed, finds those that use a missing group.
+        // One scan over the rules finds all rules that use a removed group, regardless of the number of removed groups.
         let is_missing =
             |named: Reference<'_>| matches!(named, Reference::Group(id) if !self.groups.contains_key(&id));
         let uses = |actions: &[Action]| any_reference(actions, &mut { is_missing });

@@ -49,10 +49,9 @@ impl Pipeline {
     }
 }
 
-/// Checks the match and the loads of the flow entries that a `learn` action adds. The prerequisites
-/// of each matched or loaded field must follow from constants in preceding parts (as in Open
-/// vSwitch). Later parts must not remove the prerequisites of a matched field. A field without
-/// partial masks must be matched whole.
+/// Checks the match and the loads of the flow entries that a `learn` action adds. The prerequisites of each matched or
+/// loaded field must follow from constants in preceding parts (as in Open vSwitch). Later parts must not remove the
+/// prerequisites of a matched field. A field that does not support partial masks must be matched completely.
 fn check_learned_fields(parts: &[LearnPart]) -> Result<(), FlowError> {
     // `known` has the bits whose values are constants, and `all` has all bits of the match.
     let (mut known, mut all) = (Match::ANY, Match::ANY);

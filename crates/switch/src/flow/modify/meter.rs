@@ -65,8 +65,8 @@ impl Pipeline {
     }
 
     /// Removes the groups that use one of these meters in a bucket, together with the rules that use the groups.
-    /// OpenFlow specifies this only for rules that use a removed meter. A group that stayed would forward without
-    /// the meter.
+    /// OpenFlow specifies this only for rules that use a removed meter. If such a group were kept, it would forward
+    /// packets without the meter.
     fn delete_groups_of_meters(&mut self, gone: &BTreeSet<u32>, batch: &mut Batch) -> Result<(), FlowError> {
         if !gone.iter().any(|id| self.uses.has_metered_group(Some(*id))) {
             return Ok(());

@@ -45,7 +45,7 @@ impl Header<'_> {
     }
 }
 
-/// Appends the text of all header fields that the mask covers to `groups`.
+/// Appends to `groups` the text of all header fields that the mask covers.
 fn fields(flow: &Flow, mask: &Flow, eth_type: u128, groups: &mut Vec<String>) {
     let header = || Header { flow, mask, parts: Vec::new() };
     let mut eth = header();
@@ -141,7 +141,7 @@ fn transport(flow: &Flow, mask: &Flow, eth_type: u128, proto: u128, groups: &mut
         proto::TCP => "tcp",
         proto::UDP => "udp",
         proto::SCTP => "sctp",
-        // Bits that look-ups depend on because of other rules.
+        // The mask covers L4 bits because of other rules, although the packet has another protocol.
         _ => "l4",
     };
     ports.close(name, groups);

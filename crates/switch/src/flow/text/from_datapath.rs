@@ -79,7 +79,7 @@ fn read(text: &str, depth: usize, port: &mut Option<String>, words: &mut Vec<Str
             "eth" => put(&[("src", "dl_src"), ("dst", "dl_dst")]),
             "eth_type" => words.push(format!("dl_type={}", bare(content))),
             "vlan" => put(&[("vid", "dl_vlan"), ("pcp", "dl_vlan_pcp"), ("tci", "vlan_tci")]),
-            // Fields behind a tag.
+            // Fields after a VLAN tag.
             "encap" => read(content, depth + 1, port, words)?,
             "ipv4" => {
                 put(&[
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::flow::{Field, text};
 
-    /// Groups that are nested deeper than the limit are refused at any depth. Without the limit,
+    /// Text with `encap` groups nested deeper than the limit is refused, regardless of the depth. Without the limit,
     /// deep nesting would exhaust the stack.
     #[test]
     fn encap_groups_nested_too_deep_are_refused() {

@@ -76,8 +76,8 @@ struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    /// Creates a printer of `value` under `mask`. `kind` holds the packet's EtherType and protocol in the bits that
-    /// are set in `known`.
+    /// Creates a printer of the bits of `value` that `mask` covers. `kind` holds the packet's EtherType and protocol in
+    /// the bits that are set in `known`.
     fn new(value: &'a Flow, mask: &'a Flow, kind: &Flow, known: &Flow) -> Printer<'a> {
         let exact = |field: Field| (known.get(field) == field.all_ones()).then(|| kind.get(field));
         let eth_type = exact(Field::EthType);

@@ -93,7 +93,7 @@ fn one(
         }
         return Ok(());
     }
-    // The inner tag, which is printed like this and is not a match field.
+    // The inner tag is no match field, but a printed flow can contain it under this name.
     if name == "vlan_tci1" {
         let value = number(bare).filter(|value| *value <= 0xffff).ok_or_else(wrong)?;
         flow.set_bits((translate::TCI + 2) * 8, 16, value);

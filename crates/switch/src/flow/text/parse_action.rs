@@ -98,8 +98,8 @@ mod tests {
         }
     }
 
-    /// Clones that are nested deeper than the limit are refused at any depth, and the error names
-    /// the limit. Without the limit, deep nesting would exhaust the stack.
+    /// Actions with `clone` nested deeper than the limit are refused, regardless of the depth, and the error names the
+    /// limit. Without the limit, deep nesting would exhaust the stack.
     #[test]
     fn clones_nested_too_deep_are_refused_by_name_of_the_limit() {
         let flow = text::parse("tcp", |_| None).unwrap();

@@ -280,7 +280,7 @@ impl<'p> Run<'p> {
         let below = self.flow.bits(LABEL, 32);
         self.commit();
         self.push(Op::PushMpls(eth_type, u32::try_from(entry).unwrap_or_default()));
-        // Lower labels and all headers behind them are hidden.
+        // Lower labels and all headers after them are hidden.
         self.flow.0[LABELS].fill(0);
         self.flow.0[L3].fill(0);
         self.flow.set(Field::IpProto, 0);
@@ -331,7 +331,7 @@ impl<'p> Run<'p> {
             return self.write(field, ttl - 1, 0xff);
         }
         for controller in controllers {
-            // If one copy is refused, so is each further copy.
+            // If one copy is refused, all later copies are refused too.
             if !self.works() || !self.send_to_controller(0xffff, *controller, Reason::InvalidTtl, &[]) {
                 break;
             }
@@ -363,7 +363,7 @@ impl<'p> Run<'p> {
                 self.dirty.set_bits(inner, 8, 0xff);
             }
             (true, true) => {
-                // The IP header behind the last label is not part of the key.
+                // The IP header after the last label is not part of the key.
                 self.out.is_own = true;
                 self.commit();
                 if let Some(ttl) = self.frame_now().and_then(ttl_behind_label) {
@@ -399,8 +399,8 @@ impl<'p> Run<'p> {
                     self.finish_action_set();
                 }
             }
-            // A packet-out with an ingress port that does not exist teaches the bridge nothing and is
-            // flooded.
+            // The bridge learns nothing from a packet-out with an ingress port that does not exist, and floods the
+            // packet.
             port::NORMAL if self.from_controller && !self.pipeline.ports.contains_key(&in_port) => {
                 self.output(port::FLOOD, 0);
             }

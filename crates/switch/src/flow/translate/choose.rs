@@ -164,7 +164,7 @@ impl Run<'_> {
             return;
         }
         let group = &state.group;
-        // The choice of a bucket looks at the buckets and hashes the fields.
+        // The selection of a bucket visits the buckets and hashes the fields, which counts as work.
         let fields = if let SelectMethod::Hash { fields, .. } = &group.method { fields.len() } else { 0 };
         let is_choice = matches!(group.kind, GroupKind::Select | GroupKind::FastFailover);
         if is_choice && !self.works_for(super::work_of(group.buckets.len() + LIST_WORK * fields)) {

@@ -6,7 +6,7 @@ use crate::flow::program::{MAX_CLONES, Op};
 
 impl Run<'_> {
     /// Executes `does` on a copy of the packet, and then restores the packet. Ends the translation if copies are nested
-    /// too deep, also across look-ups: each worker processes the clones of the program recursively.
+    /// too deep, because each worker executes nested clones recursively. Copies in nested look-ups count as nested too.
     pub(super) fn on_copy(&mut self, does: impl FnOnce(&mut Self)) {
         let copied = work_to_copy(&self.action_set).saturating_add(work_of(self.stack.len()));
         if !self.may_copy() || !self.has_stack() || !self.works_for(copied) {
@@ -26,17 +26,17 @@ impl Run<'_> {
         );
         let from = self.out.program.ops.len();
         if self.out.is_own {
-            // The copies of a packet of this kind probably need the frame, and each of them continues from
-            // here.
+            // Other copies of this packet probably need the frame too, and each of them continues with the frame
+            // computed here.
             let _ = self.frame_now();
         }
         let rendered = self.rendered.clone();
         self.copies += 1;
         does(self);
         self.copies -= 1;
-        // Changes to the copy's frame do not apply to this one.
+        // Changes of the copy's frame do not apply to the packet itself.
         self.rendered = rendered;
-        // The copy waits for its controller. The packet does not.
+        // The copy waits for its controller. The packet itself does not wait.
         self.waits = None;
         self.dirty = Flow::ZERO;
         (
@@ -49,7 +49,7 @@ impl Run<'_> {
             (self.exits, self.ends),
             (self.queue, self.queued),
         ) = before;
-        // The steps of the copy are examined, and are moved by the insertion of the clone.
+        // Charged, because the steps of the copy are examined, and are moved by the insertion of the clone.
         self.works_for(work_of(self.out.program.ops.len() - from));
         let ops = &mut self.out.program.ops;
         if !ops[from..].iter().any(|op| matches!(op, Op::Output(_) | Op::Normal | Op::Meter(_))) {

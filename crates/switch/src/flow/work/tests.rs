@@ -44,8 +44,8 @@ fn heavy() -> Pipeline {
     pipeline
 }
 
-/// A batch of changes that visit all actions of all rules is refused although there are only few rules. Each of these
-/// changes would take too long for the thread of a controller connection.
+/// A batch is refused if each of its changes visits all actions of all rules, although there are only few rules. Each
+/// of these changes would take too long for the thread of a controller connection.
 #[test]
 fn changes_that_visit_actions_cost_as_much_as_the_actions() {
     let mut pipeline = heavy();
@@ -99,7 +99,7 @@ fn changes_that_visit_actions_cost_as_much_as_the_actions() {
         assert!(matches!(name, "group" | "meter") || pipeline.version() == before, "{name}");
         assert_eq!(pipeline.rule_count(), 40, "{name}");
     }
-    // A removal that does not read the actions is cheap, and a request for each single rule is permitted.
+    // A removal that does not read the actions needs little work, and one request for each rule is permitted.
     let other = flow_mod(FlowMod { cookie_mask: 1, cookie_value: 1, ..FlowMod::delete(0, Match::ANY) });
     pipeline.modify(&vec![other; 1000], 0).unwrap();
 }
@@ -191,12 +191,12 @@ fn reference_counts_of_learned_rules_count_as_work_and_memory() {
         let work = pipeline.work_of(&[flow_mod(change)]);
         assert!(work >= 40 * 64 * LEARNS, "{name}: {work}");
     }
-    // The batch charges the counts that it changes, whatever the estimate was.
+    // The batch is charged for the reference counts that it changes, regardless of the estimate.
     modify.instructions.apply.pop();
     let mut batch = Batch::new(9, pipeline.held, pipeline.held_most);
     batch.work(BATCH_WORK - 40 * 64 * LEARNS).unwrap();
     assert_eq!(pipeline.change_in(&flow_mod(modify), &mut batch), Err(FlowError::TooMuchWork));
-    // A turn of the removal of expired rules ends after few rules.
+    // One step of the removal of expired rules ends after a few rules.
     assert!(pipeline.expire(2_000_000_000));
     let left = 40 - EXPIRED_WORK.div_ceil(pipeline.rules.work() / pipeline.rule_count());
     assert!(left > 20);
@@ -227,7 +227,7 @@ fn a_change_of_one_bucket_is_charged_for_the_whole_group() {
     let insert = |id| Mod::Group(GroupMod::InsertBuckets(1, BucketPlace::Last, vec![bucket(BUCKETS + id)]));
     let least = BUCKETS as usize * WORK_OF_BUCKET;
     let mut pipeline = Pipeline::new();
-    // The group may come with the batch.
+    // The group may be added by the batch itself.
     let both = pipeline.work_of(&[large(1), insert(0)]);
     assert!(both > 2 * least, "{both}");
     pipeline.modify(&[large(1), large(2)], 0).unwrap();
@@ -253,8 +253,8 @@ fn a_change_of_one_bucket_is_charged_for_the_whole_group() {
     assert_eq!((pipeline.buckets, pipeline.rule_memory()), (0, 0));
 }
 
-/// The estimate that refuses a batch under the lock of the tables visits no groups for messages that insert or remove
-/// buckets, however many groups the changed group refers to. The estimate that decides whether a batch takes long
+/// The estimate that refuses a batch while the tables are locked visits no groups for messages that insert or remove
+/// buckets, even if the changed group refers to many groups. The estimate that decides whether a batch takes long
 /// visits these groups, and ends at its limit.
 #[test]
 fn the_estimate_for_removed_buckets_walks_over_no_groups() {
@@ -282,7 +282,7 @@ fn the_estimate_for_removed_buckets_walks_over_no_groups() {
         assert!(!pipeline.is_within_work(&many, own));
     }
     assert!(pipeline.is_within_work(&[remove], BATCH_WORK));
-    // The walk of the estimate for added groups is limited too.
+    // The number of groups that the estimate visits for added groups is limited too.
     let adds = vec![Mod::Group(GroupMod::Modify { group, or_add: true }); 1000];
     let at = pipeline.place_beyond(&adds, 3 * NAMED as usize * WORK_OF_GROUP);
     assert!(at.is_some_and(|at| at < 3), "{at:?}");
@@ -303,8 +303,8 @@ fn the_removal_of_all_meters_is_charged_for_each_meter() {
     assert_eq!(pipeline.meters().count(), 1000);
 }
 
-/// References that a batch itself adds count for the batch's later removals of groups and meters. Rules that the batch
-/// itself adds count for its later evictions.
+/// A batch is charged for references and rules that the batch itself has added: its later removals of groups and meters
+/// visit these references, and its later evictions visit these rules.
 #[test]
 fn later_changes_of_a_batch_are_charged_for_what_earlier_ones_write() {
     let mut pipeline = heavy();
