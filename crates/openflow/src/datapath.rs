@@ -253,12 +253,12 @@ pub trait Datapath: Send + Sync + 'static {
         self.modify(changes)
     }
 
-    /// Applies changes like [`Datapath::modify_for`], but only if the changes are fast enough for
-    /// the task of a session and need not wait for other changes.
+    /// Applies changes like [`Datapath::modify_for`], but only if the changes are fast enough for the task of a session
+    /// and need not wait for other changes.
     ///
     /// # Errors
-    /// Returns the changes unapplied if they may be slow. The caller must then apply them on a thread where
-    /// they do not delay other sessions.
+    /// Returns the changes, which have not been applied, if they may be slow. The caller must then apply them on a
+    /// thread where they do not delay other sessions.
     fn modify_soon(&self, changes: Vec<Mod>, origin: Origin) -> Result<Outcome, Vec<Mod>> {
         if changes.len() < MANY { Ok(self.modify_for(changes, origin)) } else { Err(changes) }
     }

@@ -40,7 +40,7 @@ use crate::wire::{HEADER, Header, Put, TooLong, Version, begin, finish};
 
 /// Maximum number of octets that one read from the connection returns.
 const READ: usize = 64 * 1024;
-/// Size in octets of the buffered replies from which a session sends the replies to its peer.
+/// Amount of buffered replies, in octets, at which a session sends the replies to its peer.
 const GATHER: usize = 256 * 1024;
 /// Time limit for the negotiation of the OpenFlow version.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -50,8 +50,8 @@ const TURN: Duration = Duration::from_millis(1);
 /// Maximum work of one turn, after which the session yields to other tasks. An event counts as 1 plus the number of
 /// the session's flow monitors.
 const TURN_WORK: usize = 4096;
-/// Number of notices (such as bridge events) that a session processes before the session checks for
-/// requests of its peer.
+/// Maximum number of notices (such as bridge events) that a session processes before it checks for requests of its
+/// peer.
 const NOTICES: usize = 256;
 /// Time for which queued packet-outs are still processed after the peer of a session has closed the connection.
 /// Packet-outs that are still queued after this time are dropped.
@@ -234,7 +234,7 @@ impl<S: AsyncRead> Incoming<S> {
             if (head.kind, head.version) == (msg::OFPT_ECHO_REQUEST, version.number()) {
                 taken.push(self.data[at..end].to_vec());
             } else {
-                // Messages that stay move over those that were taken, each once.
+                // Kept messages are moved over the removed echo requests. Each kept message is moved once.
                 self.data.copy_within(at..end, kept);
                 kept += end - at;
             }
@@ -557,7 +557,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                     handled = self.handle(&message) => handled?,
                     never = echoes.answer(incoming) => match never {},
                 }
-                // The time that the session needed is no silence of the peer.
+                // The time for which the session was busy does not count as silence of the peer.
                 (heard, asked) = (Instant::now(), false);
                 if self.out.len() >= GATHER {
                     self.flush().await?;

@@ -140,7 +140,7 @@ async fn the_stock_client_listens_to_a_controller() {
     }
 }
 
-/// Returns the name of the bridge that the client searches in its run directory.
+/// Returns the name of the bridge, for which the client searches its run directory.
 fn bridge_of(snoop: &Path) -> String {
     snoop.file_stem().unwrap().to_string_lossy().into_owned()
 }

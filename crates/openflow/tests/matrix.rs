@@ -39,15 +39,16 @@ fn source(path: &str) -> String {
     std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
-/// Features that cases of [`packet_cases`] prove, which `daemon/tests/openflow_packets.rs` runs, and features
-/// that have a row.
+/// Features that the cases of [`packet_cases`] prove, and features that have a row in the table.
+/// `daemon/tests/openflow_packets.rs` runs the cases.
 struct Proven {
     by_cases: BTreeSet<Feature>,
     in_rows: BTreeSet<Feature>,
 }
 
 impl Proven {
-    /// Returns the words of the features that a case proves, or "-".
+    /// Returns the table cell for several features: the words of the features that a case proves, or "-" if no case
+    /// proves any of them.
     fn cell(&mut self, features: &[(Feature, &str)]) -> String {
         let of_cases = features.iter().filter(|(feature, _)| self.by_cases.contains(feature));
         let words: Vec<&str> = of_cases.map(|(_, word)| *word).collect();
@@ -75,7 +76,8 @@ impl Lab {
         process.stdin(Stdio::null()).kill_on_drop(true).output().await.unwrap()
     }
 
-    /// Returns whether the stock client can add a flow entry, which is then in the bridge.
+    /// Adds a flow entry with the stock client. Returns whether the client succeeds and the bridge then has the flow
+    /// entry.
     async fn takes(&self, version: &str, rule: &str) -> bool {
         self.bridge.lock().flows.clear();
         let output = self.client(version, &["add-flow", rule]).await;

@@ -74,7 +74,7 @@ async fn the_stock_client_comes_in_with_a_key_of_the_ca_alone() {
     controllers.shutdown().await;
 }
 
-/// Returns a client with its previous certificate that trusts the new CA.
+/// Returns the TLS files of a client that keeps its own certificate, but trusts another CA.
 fn strange_to(own: &Tls, other: &Authority) -> Tls {
     Tls { ca: other.issue("y", 2).ca, ..own.clone() }
 }

@@ -1,4 +1,4 @@
-//! Sessions that wait for the bridge: other sessions and echo requests are served meanwhile.
+//! Tests of sessions that wait for the bridge. Meanwhile, other sessions and echo requests are served.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -80,7 +80,7 @@ async fn listening() -> (Arc<Memory>, Controllers, SocketAddr) {
     (bridge, controllers, free)
 }
 
-/// Lock of a bridge's tables, which a thread of its own holds until [`LockedTables::release`].
+/// Lock of a bridge's tables, which a separate thread holds until [`LockedTables::release`] is called.
 struct LockedTables {
     release: Sender<()>,
     thread: JoinHandle<()>,
@@ -177,8 +177,8 @@ async fn sessions_are_served_while_requests_of_others_wait_for_the_tables() {
     controllers.shutdown().await;
 }
 
-/// Packet-outs that wait for the lock of the tables occupy one of the threads that all bridges and the rest of the
-/// process share, however many sessions send them.
+/// Packet-outs that wait for the lock of the tables occupy only one of the threads that all bridges and the rest of the
+/// process share, regardless of the number of sessions.
 #[test]
 fn waiting_packet_outs_of_many_sessions_occupy_one_thread() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -235,7 +235,8 @@ fn dumps_of_ended_sessions_occupy_few_threads() {
     });
 }
 
-/// A bridge whose dumps take long leaves other bridges their dumps, even if it has many listeners.
+/// A bridge whose dumps take long does not use up the dumps that are guaranteed to other bridges, even if the bridge
+/// has many listeners.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dumps_of_one_bridge_leave_others_theirs() {
     let mut slow = Vec::new();

@@ -190,7 +190,7 @@ fn suited(actions: Vec<Action>, version: Version) -> Vec<Action> {
     actions.into_iter().map(suit).collect()
 }
 
-/// Returns the match as the version can express it.
+/// Returns the match in the form in which the version can express it.
 fn as_said_by(version: Version, matching: Match) -> Match {
     if version != Version::V11 {
         return matching;
@@ -422,7 +422,7 @@ fn transport_ports_of_openflow_1_0_are_those_of_each_packets_protocol() {
     assert_eq!(rule.instructions.apply[..3], [set(Field::TcpSrc), set(Field::UdpSrc), set(Field::SctpSrc)]);
 }
 
-/// A message has space for thousands of equal fields. If they were accepted, each of them would be hashed for each
+/// A message has space for thousands of equal fields. If the bridge accepted them, it would hash each of them for each
 /// packet.
 #[test]
 fn a_select_group_hashes_each_field_once() {

@@ -82,7 +82,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 }
             }
             Notice::Event(pending) => {
-                // Parts of the events of one request are abbreviated once.
+                // The events of one request can arrive in several parts, which are abbreviated to one update.
                 let own = match &pending.told.event {
                     Event::Caused(..) if pending.told.continues => self.own,
                     Event::Caused(origin, _) if origin.session == self.seat.number() => Own::Yes(origin.xid),
@@ -267,7 +267,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             .monitors
             .iter()
             .filter(|monitor| monitor.flags & bit != 0 && within(&monitor.filter, flow, &named));
-        // One message for all monitors, with what the rule does if any of them wants that.
+        // All monitors share one message. The message contains the instructions if any of the monitors requests them.
         let flags = asked.fold(None, |flags: Option<u16>, monitor| Some(flags.unwrap_or(0) | monitor.flags));
         let Some(flags) = flags else { return own };
         let whole = flags & OFPFMF_NO_ABBREV != 0;

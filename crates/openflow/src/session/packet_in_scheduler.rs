@@ -185,8 +185,8 @@ mod tests {
         sent
     }
 
-    /// A port with 50,000 packets per second takes no packet from a port with 10 packets per second, nor from one
-    /// with 300, at a rate of 1,000 packets per second.
+    /// At a rate limit of 1,000 packets per second, a port that sends 50,000 packets per second displaces no packets of
+    /// the ports that send 10 and 300 packets per second.
     #[test]
     fn a_flood_from_one_port_displaces_no_packets_of_others() {
         let began = Instant::now();
@@ -213,7 +213,7 @@ mod tests {
         assert!((2200..=2250).contains(&sent.len()), "the rate and the burst: {}", sent.len());
     }
 
-    /// Ports with equally many packets have equal shares, however many packets there are.
+    /// Ports that send equal numbers of packets get equal shares of the rate, regardless of these numbers.
     #[test]
     fn ports_are_served_in_turn() {
         let now = Instant::now();
@@ -232,7 +232,8 @@ mod tests {
         assert_eq!(sent, [(1, 98), (1, 99), (2, 98), (2, 99), (3, 98), (3, 99)], "the latest packets");
     }
 
-    /// A burst size that is too large for the memory does not raise the limit of the memory. Each port keeps a packet.
+    /// A burst size that is too large for the memory does not raise the limit of the memory. Each port keeps at least
+    /// one packet.
     #[test]
     fn the_memory_of_queued_packets_is_bounded() {
         let now = Instant::now();

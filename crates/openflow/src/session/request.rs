@@ -1,5 +1,5 @@
-//! Processing of the peer's requests: dispatches messages by type and version, and handles the messages that have
-//! no module of their own.
+//! Processing of the peer's requests: dispatches messages by type and version, and processes the messages for which
+//! there is no separate module.
 
 use switch::flow::{Origin, PacketOut, PortDesc, port};
 use tokio::io::{AsyncRead, AsyncWrite};

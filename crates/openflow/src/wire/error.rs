@@ -58,7 +58,7 @@ macro_rules! errors {
             pub const fn code(self, version: Version) -> Code {
                 let codes: &[(Version, Code)] =
                     match self { $(Error::$name => const { &[$((Version::$since, $code)),+] },)+ };
-                // The last code that is not of a later version.
+                // Selects the code of the latest version that is not later than `version`.
                 let mut at = codes.len() - 1;
                 while codes[at].0.number() > version.number() {
                     at -= 1;

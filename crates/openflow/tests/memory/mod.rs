@@ -41,7 +41,7 @@ pub struct Memory {
     pub held: Mutex<Vec<Reservation>>,
     pub connected: Mutex<Vec<bool>>,
     pub misses_heard: AtomicBool,
-    /// Lock of a slow change. Notifications about sessions wait for it.
+    /// Lock that a slow change holds. Notifications about sessions wait for this lock.
     pub rules: Mutex<()>,
     /// Whether changes block until this is false.
     pub stalls: AtomicBool,
@@ -50,7 +50,7 @@ pub struct Memory {
     pub barriers: Mutex<u32>,
     /// Whether barriers and dumps do not complete until this is false.
     pub waits: Arc<AtomicBool>,
-    /// Whether added flow entries are new, so that none is searched for replacement.
+    /// Whether every added flow entry counts as new, so that the bridge does not search for an entry to replace.
     pub fresh: AtomicBool,
     subscribers: Mutex<Vec<EventSender>>,
     /// Interest of the sessions in events.
@@ -97,7 +97,7 @@ impl Memory {
         self.subscribers.lock().unwrap().retain(|to| to.send(event.clone()));
     }
 
-    /// Sends a packet that a flow entry passes to controllers.
+    /// Sends a packet-in to the controllers, as if a flow entry had sent the packet.
     pub fn packet(&self, in_port: u32, frame: &[u8], reason: Reason, max_len: u16) {
         let mut flow = Flow::ZERO;
         flow.set(Field::InPort, u128::from(in_port));

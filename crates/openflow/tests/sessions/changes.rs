@@ -190,7 +190,8 @@ async fn a_slow_reader_of_a_dump_is_cut_at_the_deadline() {
     controllers.shutdown().await;
 }
 
-/// A request for table features with a bad table number changes no table, also if it begins with good ones.
+/// A table features request with an invalid table number changes no table, even if valid table numbers precede the
+/// invalid one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn table_features_are_set_as_a_whole_or_not_at_all() {
     let (bridge, controllers, at) = listening().await;

@@ -23,8 +23,8 @@ fn packet_in(frame: usize, userdata: Vec<u8>) -> Event {
 }
 
 /// A packet-in whose user data leave no space in the message is dropped and counted. The user data, which another
-/// session may have chosen, are never read as a message. A packet-in that is too long with the whole packet has fewer
-/// octets of the packet. The other forms of packet-ins contain no user data.
+/// session may have chosen, are never read as a message. If a packet-in with the whole packet would be too long, the
+/// message contains fewer octets of the packet. The other forms of packet-ins contain no user data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packet_ins_never_exceed_a_message() {
     // An echo request that the peer would read if the length of the packet-in was wrong.

@@ -2,8 +2,9 @@
 
 use super::*;
 
-/// A monitor reports the changes of its own session only as transaction IDs. A monitor of an output port also reports a
-/// change of a flow entry that sent packets to this port before the change.
+/// If a request of the monitor's own session causes the changes, the update contains only the transaction ID of the
+/// request. A monitor of an output port also reports a change of a flow entry that sent packets to this port before the
+/// change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn own_changes_are_abbreviated_for_monitors() {
     let (_bridge, controllers, to) = listening().await;
@@ -108,8 +109,8 @@ async fn a_monitor_that_is_too_far_behind_ends() {
     controllers.shutdown().await;
 }
 
-/// The notices of one request may be some hundred events, and a session may have 1,024 monitors. The session yields to
-/// other tasks between the events of one request, not only between requests.
+/// One request can cause several hundred events, and a session may have 1,024 monitors. The session yields to other
+/// tasks between the events of one request, not only between requests.
 #[test]
 fn a_session_yields_between_the_events_of_one_request() {
     // The runtime has one thread and looks for received data after each task, so that another task runs only a few

@@ -84,7 +84,8 @@ async fn packet_outs_of_many_sessions_are_bounded_together() {
             flooder
         }));
     }
-    // Eight packets for each session would be 320, and 16 MiB hold fewer.
+    // Without the common limit, 40 sessions would queue eight packets each, 320 in total. The limit of 16 MiB allows
+    // fewer packets.
     let held = || bridge.held.lock().unwrap().len();
     eventually("the budget is used up", || held() >= 270).await;
     let mut other = Peer::connect(at, 4).await;

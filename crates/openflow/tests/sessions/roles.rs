@@ -70,7 +70,7 @@ async fn packets_are_cut_limited_and_lost_without_harm_to_others() {
     controllers.shutdown().await;
 }
 
-/// A flood of packets from one port takes no packet-in from another port of a controller with a rate limit.
+/// A flood of packets from one port displaces no packet-in from another port, even if the controller has a rate limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_from_one_port_displaces_no_packet_in_of_another() {
     const QUIET: usize = 20;
