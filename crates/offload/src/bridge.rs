@@ -8,7 +8,7 @@ use switch::{Bridge, OffloadInvalidator};
 use xdp::Error;
 use xdp::bridge::{BridgePort, Place, StationTable};
 
-/// A bridge port whose XDP hook forwards frames by MAC table entries (the bridge stage of the hook).
+/// A bridge port whose XDP hook forwards frames according to MAC table entries (the bridge stage of the hook).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookPort {
     /// Maximum length in bytes of an untagged frame that a hook may redirect to this port. `None` if the port's device

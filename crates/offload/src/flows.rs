@@ -116,7 +116,7 @@ pub fn action(program: &Program, key: &FlowKey, mask: &FlowKey) -> Option<FlowAc
     let flow = Known { key: key.words().as_bytes(), mask: mask.words().as_bytes() };
     let mut made = Made { action: FlowAction::default(), tag: Tag::AsItCame, has_set_ip: false };
     for op in &program.ops {
-        // Operations after the output apply to another packet.
+        // The hook cannot execute operations after the output.
         if made.action.port.is_some() {
             return None;
         }
@@ -213,9 +213,9 @@ impl Made {
         Some(())
     }
 
-    /// Adds the values and the masks of a set-field action to the hook action. A packet changes as by
-    /// `switch::flow::rewrite`. Octet offsets are offsets in a [`Flow`]. Returns `None` if the hook cannot execute the
-    /// action.
+    /// Adds the values and the masks of a set-field action to the hook action. The hook action changes a packet in the
+    /// same way as `switch::flow::rewrite`. Octet offsets are offsets in a [`Flow`]. Returns `None` if the hook cannot
+    /// execute the action.
     fn set(&mut self, bits: &SetBits, flow: &Known<'_>) -> Option<()> {
         let (value, mask) = (bits.value.0.as_bytes(), bits.mask.0.as_bytes());
         let is_zero = |octets: std::ops::Range<usize>| mask[octets].iter().all(|octet| *octet == 0);

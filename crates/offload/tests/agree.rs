@@ -82,7 +82,7 @@ fn learned(bridge: &Bridge) -> Vec<FdbEntry> {
     entries.filter(|entry| bridge.carries(entry.port.unwrap(), entry.vid)).collect()
 }
 
-/// Stage that looks up stations.
+/// Stage of the hook that looks up stations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Bridge,
@@ -172,8 +172,8 @@ impl Hooks {
         Hooks { by, flows, attached, loaded, ifindex, devices, offload }
     }
 
-    /// Returns the output port and the frame that the hook sends. `None` if the hook does not handle
-    /// the frame.
+    /// Returns the output port and the frame that the hook sends. Returns `None` if the hook does not forward the
+    /// frame.
     fn answer(&self, lab: &Lab, port: u16, frame: &[u8]) -> Option<(PortId, Vec<u8>)> {
         let at = usize::from(port);
         let bridged = || self.attached[at].counters().unwrap().get(self.by.counter());
@@ -193,7 +193,7 @@ impl Hooks {
 }
 
 impl Hooks {
-    /// Restores stations that the hook has removed.
+    /// Adds the stations that the hook has removed to the hook's table again.
     fn restore(&self, bridge: &Bridge) {
         for entry in bridge.tables().fdb(0) {
             let (Some(port), key) = (entry.port, entry.key()) else { continue };

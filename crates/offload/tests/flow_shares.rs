@@ -16,13 +16,15 @@ use xdp::flows::FlowTable;
 const HOLDER: PortId = PortId(0x102);
 const OTHER: PortId = PortId(5);
 const OUT: PortId = PortId(3);
-/// Time for which the slow path visits flows until a test fails.
+/// Maximum time for which the slow path visits the flows. If the expected state is not reached in this time, the test
+/// fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Number of the mask and number of the flow under the mask, for a flow of a port.
+/// A flow of a port: the port, the number of the flow's mask, and the number of the flow among the flows with this
+/// mask.
 type Flow = (PortId, u8, u8);
 
-/// A naive model of the slow path. The model keeps all its flows warm.
+/// A naive model of the slow path. All flows of the model stay in use.
 struct SlowPath {
     offload: FlowOffload,
     passed: Receiver<()>,
@@ -108,8 +110,8 @@ fn by_masks(port: PortId, masks: std::ops::Range<u8>) -> Vec<Flow> {
     masks.map(|mask| (port, mask, 0)).collect()
 }
 
-/// Checks that a flow of a port gets into the hook although another port keeps flows of eight masks warm, and that the
-/// ports share the masks when both need many.
+/// Checks that a flow of a port is installed in the hook although another port uses flows of eight masks, and that the
+/// ports share the masks if both need many.
 #[test]
 fn a_port_that_holds_all_masks_gives_one_up() {
     require!();
@@ -125,7 +127,8 @@ fn a_port_that_holds_all_masks_gives_one_up() {
     path.check_is_constant(&flows);
 }
 
-/// Checks that flows of a port get into the hook although another port fills the table with flows of one mask.
+/// Checks that flows of a port are installed in the hook although another port has filled the table with flows of one
+/// mask.
 #[test]
 fn a_port_that_fills_the_table_gives_slots_up() {
     require!();

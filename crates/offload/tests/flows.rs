@@ -1,5 +1,5 @@
-//! Compares the hook's cached-flow stage with the worker: which frames it handles, by which flow, and every
-//! octet of its output.
+//! Compares the hook's cached-flow stage with the worker: the frames that the stage handles, the flow that it finds for
+//! each frame, and every octet of its output.
 
 #![allow(
     clippy::unwrap_used,
@@ -157,7 +157,7 @@ fn frame(dice: &mut Dice) -> Vec<u8> {
     frame
 }
 
-/// Returns a mask of bits that a flow may depend on, as with real rules.
+/// Returns a mask of bits on which a flow may depend. The mask is similar to masks that real rules cause.
 fn mask(dice: &mut Dice, key: &FlowKey) -> FlowKey {
     let mut flow = Flow::ZERO;
     let fields = [
@@ -304,8 +304,8 @@ impl Hook {
         self.writer.insert(key.words(), mask.words(), action)
     }
 
-    /// Returns the result for a frame: `None` if the hook does not handle the frame, else the output
-    /// frame, if any.
+    /// Returns the result for a frame: `None` if the hook does not handle the frame, `Some(None)` if the hook drops the
+    /// frame, and otherwise the output frame.
     fn answer(&self, frame: &[u8]) -> Option<Option<Vec<u8>>> {
         let count = || {
             let counters = self.loaded.counters().unwrap();
@@ -325,7 +325,7 @@ impl Hook {
     }
 }
 
-/// Returns whether the hook parses such a frame.
+/// Returns whether the hook's parser accepts a frame of this form.
 fn is_plain(frame: &[u8], key: &FlowKey, layers: &packet::Layers) -> bool {
     let tags = key.words()[0] >> 48 != 0;
     let at = if key.is_tagged() { 16 } else { 12 };
@@ -412,7 +412,7 @@ fn what_the_hook_answers_is_what_the_worker_would_have_sent() {
     );
 }
 
-/// Returns a UDP packet of 60 octets that differs in each field from those with other numbers.
+/// Returns a UDP packet of 60 octets. Packets with different numbers differ in each field.
 fn numbered_frame(nth: u8, one: u8) -> Vec<u8> {
     let mut frame = vec![0x45; 60];
     frame[..14].copy_from_slice(&[2, nth, 0, 0, 0, one, 4, nth, 0, 0, 0, one, 8, 0]);
@@ -435,7 +435,7 @@ fn numbered_frame(nth: u8, one: u8) -> Vec<u8> {
     frame
 }
 
-/// Each packet matches the flow of the bridge that it belongs to, under any mask.
+/// Each packet matches its own flow under each mask, and each flow counts only its own packets.
 #[test]
 fn flows_are_found_by_every_mask_and_counted_apart() {
     require!("ip");

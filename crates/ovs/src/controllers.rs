@@ -164,7 +164,7 @@ async fn follow(
 }
 
 /// Returns the time without a connected controller after which a bridge enters standalone mode. As in Open vSwitch,
-/// this is three times the longest inactivity probe of the bridge's controllers.
+/// this is three times the longest inactivity probe interval of the bridge's controllers.
 fn patience(settings: &OpenFlow) -> Duration {
     let probe = |controller: &Controller| controller.inactivity_probe_ms.filter(|probe| *probe > 0);
     let longest = settings.controllers.iter().map(|own| probe(own).unwrap_or(USUAL_PROBE_MS)).max();

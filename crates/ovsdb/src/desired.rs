@@ -35,7 +35,7 @@ pub struct Ssl {
     pub private_key: String,
     /// Path of the certificate for the private key.
     pub certificate: String,
-    /// Path of the CA certificate by which controllers are verified.
+    /// Path of the CA certificate with which the certificates of controllers are verified.
     pub ca_cert: String,
     /// Whether the CA certificate is obtained from the first connection to a controller (bootstrap).
     pub bootstrap: bool,
@@ -77,7 +77,8 @@ pub enum FailMode {
     /// While no controller is connected, the bridge forwards as a learning switch.
     #[default]
     Standalone,
-    /// While no controller is connected, the bridge forwards only by the flow entries that its tables contain.
+    /// While no controller is connected, the bridge forwards only according to the flow entries that its tables
+    /// contain.
     Secure,
 }
 
@@ -253,7 +254,7 @@ impl Desired {
     }
 
     /// Returns whether `other_config:flow-restore-wait` is true, because an external script is restoring the flow
-    /// entries. Until the script removes the setting, bridges forward only by the restored entries.
+    /// entries. Until the script removes the setting, bridges forward only according to the restored entries.
     pub fn waits_for_rules(&self) -> bool {
         self.other_config.get("flow-restore-wait").is_some_and(|text| text == "true")
     }

@@ -1,5 +1,4 @@
-//! Client for the original `ovsdb-server` with the Open_vSwitch schema (RFC 7047 and the extensions of the
-//! server).
+//! Client for the original `ovsdb-server` with the Open_vSwitch schema (RFC 7047 and the extensions of the server).
 //!
 //! ```text
 //!   ovsdb-server ── rpc ── session ── replica ── desired ──> Desired   (desired configuration after each transaction)
@@ -8,10 +7,11 @@
 //! ```
 //!
 //! [`client::run`] maintains the connection. The client reconnects with increasing pauses, requests the lock that
-//! `ovs-vswitchd` uses, monitors the tables and publishes a [`Desired`] after every transaction. The client monitors
-//! the tables by the first of the methods `monitor_cond_since`, `monitor_cond` and `monitor` that the server supports.
-//! The user of the crate returns a [`SwitchStatus`] with the resulting status, and the client writes only values that
-//! differ from the database. This crate only transfers values. The user of the crate applies the configuration.
+//! `ovs-vswitchd` uses, monitors the tables and publishes a [`Desired`] after every transaction. To monitor the tables,
+//! the client uses the first of the methods `monitor_cond_since`, `monitor_cond` and `monitor` that the server
+//! supports. The user of the crate returns a [`SwitchStatus`] with the resulting status, and the client writes only
+//! values that differ from the database. This crate only transfers values. The user of the crate applies the
+//! configuration.
 //!
 //! [`rpc`] implements JSON-RPC 1.0 over streams and does not depend on OVSDB. `ovs-appctl` uses the same protocol.
 //!

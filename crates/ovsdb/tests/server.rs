@@ -1,4 +1,4 @@
-//! The client with the original `ovsdb-server` and `ovs-vsctl`. Each test has a separate server.
+//! Tests the client with the original `ovsdb-server` and `ovs-vsctl`. Each test has a separate server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -388,7 +388,7 @@ fn vlans(wanted: &ovsdb::VlanMode) -> Result<VlanMode, String> {
         _ => Err(format!("VLAN {number} cannot be had: 4094 stands for untagged frames here; use 1 to 4093")),
     };
     let mut allowed = VlanSet::new();
-    // With a native VLAN, no frame can enter or leave as one of VLAN 0.
+    // If a port has a native VLAN, VLAN 0 cannot be carried on it, and is left out of the trunk VLANs.
     let has_native = matches!(wanted.effective(), Mode::NativeTagged | Mode::NativeUntagged);
     let beside_native = has_native && wanted.tag.unwrap_or_default() != 0;
     for number in wanted.trunks.iter().filter(|number| !(beside_native && **number == 0)) {
@@ -409,7 +409,8 @@ fn vlans(wanted: &ovsdb::VlanMode) -> Result<VlanMode, String> {
         Mode::NativeTagged | Mode::NativeUntagged => vlan(wanted.tag.unwrap_or_default())?,
     };
     if everything {
-        // Without this, frames of VLAN 0 on other ports would leave here with a tag.
+        // VLAN 4094 is left out, because otherwise untagged frames from other ports would leave this port with the tag
+        // 4094.
         VlanId::new(UNTAGGED.get() - 1).into_iter().for_each(|last| allowed.insert(VlanId::MIN, last));
     }
     allowed.insert(native, native);

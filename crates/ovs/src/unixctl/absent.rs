@@ -14,9 +14,9 @@ struct Kind {
     /// Commands that show all objects, or one object that the argument names. Each entry has the name and the usage of
     /// a command.
     shows: &'static [(&'static str, &'static str)],
-    /// Commands that change an object. The fields of an entry are the name of the command, the
-    /// usage, the minimum and the maximum number of arguments, the number of arguments from which
-    /// on one argument is an object name, and the output of a command without an object name.
+    /// Commands that change an object. The fields of an entry are the name of the command, the usage, the minimum and
+    /// the maximum number of arguments, the minimum number of arguments for which one of them is an object name, and
+    /// the output of a command without an object name.
     changes: &'static [(&'static str, &'static str, usize, usize, usize, &'static str)],
     /// Error message for an unknown object name: for commands that show objects, and for commands that change
     /// an object.
