@@ -28,7 +28,7 @@ use crate::idle::Waker;
 
 pub use shared_ring::{SharedRing, shared_ring};
 
-/// Number of places of one ring between two workers. The packets of one port occupy at most half of the places.
+/// Capacity of one ring between two workers, in places. The packets of one port occupy at most half of the places.
 pub const RING: usize = 2048;
 
 /// An entry of a work ring, which carries packets that software RSS assigns to another worker.
@@ -145,8 +145,8 @@ impl Mark {
     }
 }
 
-/// State of a worker's wait for other workers to transmit the packets that the worker has put into
-/// output rings. The vectors are reused, so that rounds allocate no memory.
+/// State with which a worker waits until other workers have transmitted the packets that the worker has put into output
+/// rings. The vectors are reused, so that rounds allocate no memory.
 #[derive(Default)]
 pub(crate) struct Settling {
     /// For each output ring, the position up to which the receiving worker must have consumed the ring.
@@ -299,8 +299,8 @@ impl WorkerRings {
     }
 
     /// Puts a wait entry into the work ring to worker `new`. Worker `new` then waits until worker `old` has processed
-    /// the packets that this worker has sent to it. Returns false if the ring is full. The caller then tries again with
-    /// the next burst.
+    /// the packets that this worker has sent to `old`. Returns false if the ring is full. The caller then tries again
+    /// with the next burst.
     #[must_use]
     pub fn move_bucket(&mut self, old: WorkerId, new: WorkerId) -> bool {
         let wait = Wait {

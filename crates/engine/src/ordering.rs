@@ -8,8 +8,8 @@
 //! - The kernel has taken all packets that were in the transmit rings of the worker's queues at this time
 //!   ([`Unsent`]).
 //! - Every other worker has ended the round in which it took the packets that were handed over to it.
-//! - No packet of the queue waits for the slow path ([`Parked`]). A packet that the slow path has released and that
-//!   misses again behind a patch port still counts for its queue.
+//! - No packet of the queue waits for the slow path ([`Parked`]). A packet that the slow path has released, and that
+//!   misses again after it has passed a patch port, still counts for its queue.
 
 mod finishing;
 
@@ -129,8 +129,8 @@ impl Parked {
         self.first + self.bursts.len() as u64 - 1
     }
 
-    /// Records that another frame of the burst with this sequence number waits in the worker or at the slow path, which
-    /// derives from a frame of this burst that still waits. Returns false if no frame of the burst waits.
+    /// Records that another frame waits in the worker or at the slow path. This frame derives from a waiting frame of
+    /// the burst with sequence number `burst` and counts for this burst. Returns false if no frame of the burst waits.
     pub(crate) fn park_again(&mut self, burst: u64) -> bool {
         let at = burst.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         let waits = at.and_then(|at| self.bursts.get_mut(at)).filter(|burst| burst.left > 0);

@@ -12,7 +12,8 @@ use switch::flow::{DecidedPacket, PacketOut};
 
 /// A packet-out that waits for the slow path.
 pub(crate) enum Outgoing {
-    /// A packet-out that the slow path has yet to process according to the actions of the packet-out or the rules.
+    /// A packet-out whose actions the slow path still has to translate into datapath actions, according to the bridge's
+    /// rules.
     Asked(Box<PacketOut>),
     /// A packet-out whose resulting operations were already determined when its OpenFlow bundle was applied.
     Decided(Box<DecidedPacket>),

@@ -226,7 +226,8 @@ fn a_storm_of_misses_leaves_others_their_packets_and_their_flows() {
 fn the_frames_that_wait_for_a_storm_are_bounded() {
     let mut switch = Switch::new(2);
     switch.add(0, 1, Match::ANY, vec![out(2)]);
-    // The first packet of one flow is never answered. A limited number of packets waits behind it.
+    // The slow path never returns the first packet of one flow. A limited number of later packets of the flow waits for
+    // it.
     for sequence in 0..3000 {
         switch.rig.send(0, &frame(1, 2, sequence));
         if sequence % 200 == 199 {
@@ -265,8 +266,8 @@ fn waiting_packets_of_one_port_leave_places_for_another_ports() {
     assert!(totals[1].dropped() > 0, "the attacker's packets beyond its share are dropped");
 }
 
-/// Checks that packets of many frames, as of TAP ports, occupy a limited part of the frame memory while they are at the
-/// slow path or wait for the slow path, and that another port's packets still pass.
+/// Checks that packets that span many frames, such as packets from TAP ports, occupy a limited part of the frame memory
+/// while they are at the slow path or wait for the slow path, and that another port's packets still pass.
 #[test]
 fn the_frames_of_large_packets_that_wait_are_limited() {
     let mut switch = Switch::new(4);
@@ -289,7 +290,7 @@ fn the_frames_of_large_packets_that_wait_are_limited() {
     switch.rig.round();
     let first = lost(&switch);
     assert_eq!(64 - first, 512 / segments, "packets at the slow path");
-    // The other packets wait behind the first packet of their flow.
+    // The other packets wait for the slow path to return the first packet of their flow.
     (0..120).for_each(|_| switch.rig.send(1, &large(0x0b00_0000)));
     switch.rig.round();
     assert_eq!(120 - (lost(&switch) - first), 2048 / segments, "packets that wait in the worker");

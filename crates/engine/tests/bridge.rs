@@ -140,7 +140,7 @@ fn a_tag_behind_a_priority_tag_is_payload() {
     let expected =
         [(PortId(1), tags(&[200])), (PortId(2), tags(&[0x600a, 200])), (PortId(4), tags(&[0x600a, 200]))];
     assert_eq!(out, expected, "nothing in VLAN 200");
-    // Trunk ports do not take the second tag for the VLAN either.
+    // Trunk ports do not use the second tag as the packet's VLAN either.
     rig.send(2, &tags(&[0, 200]));
     rig.round();
     assert_eq!(rig.outputs(), [], "a trunk without a native VLAN");

@@ -182,7 +182,7 @@ fn controllers_get_packets_and_send_some() {
     switch.rig.assert_accounted();
 }
 
-/// Queues `count` packet-outs of a session, each of which holds a reference of `reservation`.
+/// Queues `count` packet-outs of a session. Each packet-out holds a reference to `reservation`.
 fn flood(switch: &Switch, session: u64, count: usize, reservation: &Arc<()>) {
     for _ in 0..count {
         let (actions, frame) = (vec![out(2)], frame(1, 2, 3));

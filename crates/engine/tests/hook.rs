@@ -1,5 +1,5 @@
-//! Tests how the slow path handles hot megaflows in the driver hook. The hook is simulated, and the test sets its
-//! counters.
+//! Tests how the slow path installs, counts and removes hot megaflows in the XDP hook. The hook is simulated, and the
+//! test sets its counters.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::panic, reason = "helpers of tests")]
 
@@ -36,7 +36,7 @@ struct State {
 }
 
 impl State {
-    /// Adds packets to the only megaflow. Returns its slot.
+    /// Adds packets to the counters of the only megaflow in the simulated hook. Returns the megaflow's slot.
     fn count(&mut self, packets: u64) -> u32 {
         let (slot, (.., counts)) = self.slots.iter_mut().next().unwrap();
         *counts = more(*counts, packets);

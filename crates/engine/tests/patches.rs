@@ -291,7 +291,7 @@ impl Joined {
         reported
     }
 
-    /// Sends a frame with a number in front, as the driver hook sends the frames.
+    /// Sends a frame with a frame number in front of it, as the XDP hook sends frames to a worker.
     fn send_numbered(&mut self, port: u16, number: u32, bytes: &[u8]) {
         let Rig { pool, far, .. } = &mut self.rig;
         let mut packet = pool.alloc_copy(bytes).unwrap();
@@ -304,15 +304,15 @@ impl Joined {
     }
 }
 
-/// Returns a frame of a flow of its own.
+/// Returns a frame that belongs to flow `number`.
 fn of_flow(number: u32) -> Vec<u8> {
     let mut own = frame(1, 2, number);
     own[8..12].copy_from_slice(&number.to_be_bytes());
     own
 }
 
-/// Checks that packets which miss again behind a patch port delay the progress reports of no other queue, and that
-/// their own queue's reports continue.
+/// Checks that packets that miss again after passing a patch port do not delay the progress reports of other queues,
+/// and that the reports of their own queue continue.
 #[test]
 fn a_stream_of_misses_behind_a_patch_port_does_not_stop_progress_reports() {
     let mut joined = with_rules();
@@ -323,7 +323,7 @@ fn a_stream_of_misses_behind_a_patch_port_does_not_stop_progress_reports() {
     joined.send_numbered(3, 1, &frame(7, 2, 0));
     joined.settle();
     let (own, other) = (joined.report(0), joined.report(3));
-    // Each round has a packet that waits behind the patch port when the round ends.
+    // In each round, a packet that has passed the patch port still waits when the round ends.
     for number in 1..=200_u32 {
         joined.send_numbered(0, number, &of_flow(number));
         joined.send_numbered(3, number, &frame(7, 2, number));
@@ -342,8 +342,8 @@ fn a_stream_of_misses_behind_a_patch_port_does_not_stop_progress_reports() {
     joined.rig.assert_accounted();
 }
 
-/// Checks that packets of one flow that arrived in several bursts, and that wait in both bridges, are reported only
-/// when they have left behind the patch port.
+/// Checks that packets of one flow, which arrived in several bursts and wait in both bridges, are reported only when
+/// they have left the engine through the second bridge.
 #[test]
 fn packets_that_wait_in_both_bridges_are_reported_when_they_leave() {
     let mut joined = with_rules();

@@ -13,7 +13,7 @@ use engine::{Engine, EngineConfig};
 use packet::{DropReason, PortId, QueueId, WorkerId};
 use port::{Batch, Capabilities, Exported, FramePool, Queue, QueueCounters, QueueState, QueueStatus};
 
-/// A queue that reports the numbers that the test sets.
+/// A test queue whose counter of packets that the kernel refused, and whose device state, are set by the test.
 struct Failing {
     refused: Arc<AtomicU64>,
     gone: bool,

@@ -107,8 +107,8 @@ fn a_flood_of_one_port_leaves_places_in_the_work_ring_for_another_port() {
     assert_eq!(pair.left(), 1024 + 300);
 }
 
-/// Checks that packets of many frames, as of TAP ports, occupy a limited part of the frame memory while they wait for
-/// another worker.
+/// Checks that packets that span many frames, such as packets from TAP ports, occupy a limited part of the frame memory
+/// while they wait for another worker.
 #[test]
 fn the_frames_in_a_ring_are_limited() {
     let mut pair = Pair::new();

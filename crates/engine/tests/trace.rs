@@ -126,7 +126,7 @@ fn a_frame_that_cannot_be_read_does_not_borrow_the_key_of_the_one_before() {
         matches!(broken.steps.last(), Some(Step::Dropped(reason)) if *reason != DropReason::NoFunction),
         "{broken:?}"
     );
-    // The packet does not match a filter that selects more than the port.
+    // A frame without a flow key (`tagged_short`) does not match a filter that tests more than the ingress port.
     rig.worker.while_offline(|| rig.engine.end_trace(rig.engine.generation()));
     rig.worker.round_with_commands();
     let filter =

@@ -1,5 +1,6 @@
-//! Tests of capture files: written files are read, formats of other programs are read, malformed files lead
-//! to an error, and the port replays in time and records.
+//! Tests of capture files and pcap ports: written files can be read again, files of other programs can be read,
+//! malformed files lead to an error, and the port replays packets with the original intervals and records transmitted
+//! packets.
 #![allow(clippy::unwrap_used, reason = "a failure is the test's")]
 
 mod common;

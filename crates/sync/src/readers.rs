@@ -54,8 +54,8 @@ impl ExternalReaders {
                     std::thread::park();
                     continue;
                 }
-                // Every request so far began before this moment, which covers it, and the wait begins after
-                // it.
+                // Every grace period requested so far began before `then`. The wait that follows therefore covers all
+                // of them.
                 let then = reader.moment();
                 wait();
                 reader.was_quiescent(then);

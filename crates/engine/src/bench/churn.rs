@@ -19,7 +19,7 @@ use crate::engine::{Engine, EngineConfig, owned};
 use crate::idle::PollMode;
 
 /// Rate at which the writer thread tries to change routes, in changes per second. The rate is above the target of
-/// 100,000, because the writer omits changes that are due while it sleeps at the end of a slice.
+/// 100,000, because the writer sleeps at the end of a slice and omits the changes that are due in this time.
 const RATE: f64 = 102_000.0;
 /// Length of a slice of the measurement. Slices with and without route changes alternate.
 const SLICE: Duration = Duration::from_millis(40);
@@ -31,8 +31,8 @@ const NAP: Duration = Duration::from_micros(200);
 /// Number of additional routes. The writer thread adds each of these routes as a longer prefix within a prefix of the
 /// routing table and removes the route later.
 const GUESTS: usize = 10_000;
-/// Maximum number of round durations that are recorded in slices with route changes, and maximum number in slices
-/// without route changes.
+/// Maximum number of round durations that are recorded for slices with route changes. The same maximum applies
+/// separately to slices without route changes.
 const BURSTS: usize = 4 << 20;
 
 /// Time and memory for loading a full routing table.
@@ -235,8 +235,8 @@ fn change(mut tables: RoutesOf, table: &[Route], orders: &Orders) -> Written {
             std::thread::sleep(NAP);
             continue;
         }
-        // After the worker has ended, no reader passes the grace periods that changes need, so no further
-        // change may be made.
+        // A change waits for a grace period, which ends only while the worker runs. After the worker has ended, no more
+        // changes may therefore be made.
         let goes_on = || orders.churning.load(Ordering::Acquire) && !orders.done.load(Ordering::Acquire);
         let (begin, mut applied) = (Instant::now(), 0_u64);
         while goes_on() {

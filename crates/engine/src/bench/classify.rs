@@ -190,7 +190,7 @@ fn look_up(rules: &Rules, distinct: u64, how: How, seconds: f64) -> (f64, f64, u
     let begin = Instant::now();
     while begin.elapsed().as_secs_f64() < seconds || times.len() < 3 {
         for (place, own) in (0_u64..).zip(&mut keys) {
-            // Few keys repeat in random order. Fresh keys do not repeat.
+            // A small set of keys repeats in random order. Fresh keys do not repeat.
             let noise = scattered(number + place) % distinct;
             *own = key(scattered(noise) % RULES, noise);
         }

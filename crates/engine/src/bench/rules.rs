@@ -56,7 +56,8 @@ impl Switch {
         let bridge = Arc::new(Bridge::new(&config, 0x5eed));
         let bridge = Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge });
         let bridges: Bridges = Arc::new(Mutex::new(BTreeMap::from([(0, Arc::clone(&bridge))])));
-        // The cache has space above the limit, for ports that have less than their share.
+        // The cache is larger than the flow limit, because ports that have less than their share of megaflows may
+        // exceed the limit.
         let limits = FlowLimits { flows: flows + flows / 4, ..FlowLimits::default() };
         let mut slow_path = engine.slow_path(limits, waker, bridges)?;
         slow_path.allow(flows);

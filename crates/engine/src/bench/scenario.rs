@@ -362,7 +362,8 @@ fn rotation(pool: &mut port::FramePool, frame: u16) -> Rotation {
 fn inline(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
     let depot = depot(2)?;
     let config = EngineConfig { cores: vec![None], mode: PollMode::Busy, ..EngineConfig::default() };
-    // The tables are loaded before the worker's reader exists, which would delay the reuse of table memory.
+    // The tables are loaded before the worker's reader is registered, because a registered reader would delay the reuse
+    // of table memory.
     let tables = scenario.tables(&config.domain, options)?;
     let (engine, mut workers) = Engine::prepare(&config, depot.clone())?;
     let Some(worker) = workers.first_mut() else { return Err(BenchError::Nothing(scenario.name())) };

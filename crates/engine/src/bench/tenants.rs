@@ -141,7 +141,8 @@ impl Side {
         let (from, to) = (self.below(HOSTS), self.below(HOSTS));
         let hosts = [host(tenant, self.side, from), host(tenant, 1 - self.side, to)];
         let inside = hosts.map(|host| 0x0a00_0001 + host);
-        // A third of the connections are with external addresses, behind a gateway that is one of the hosts.
+        // A third of the connections are with external addresses, which are reached through a gateway. The gateway is
+        // one of the hosts.
         let addresses = match self.below(6) {
             0 => [outside(self.ranked(PREFIXES)) + 1 + self.below(254), inside[1]],
             1 => [inside[0], outside(self.ranked(PREFIXES)) + 1 + self.below(254)],

@@ -129,9 +129,9 @@ pub(crate) struct CachedActionsIndex {
 }
 
 impl CachedActionsIndex {
-    /// Returns translated actions in cached form. Megaflows with equal actions get the same copy, unless the
-    /// actions contain meters or learn actions. If `is_kept` is false, no megaflow keeps the actions, and they
-    /// are not added to the index. The memory of new actions counts for `port`.
+    /// Returns translated actions in cached form. Megaflows with equal actions get the same copy, unless the actions
+    /// contain meters or learn actions. If `is_kept` is false, no megaflow keeps the actions, and they are not added to
+    /// the index. The memory of new actions is charged to `port`.
     pub fn shared(
         &mut self,
         port: PortId,
@@ -213,18 +213,18 @@ mod tests {
     #[test]
     fn the_index_is_bounded_in_octets() {
         let mut index = CachedActionsIndex::default();
-        // Each is a little less than the longest that the index takes.
+        // Each translation is slightly smaller than the largest one that the index stores.
         let steps = INDEX_MEMORY / 16 / size_of::<Op>() * 9 / 10;
         let kept: Vec<_> =
             (0..40).map(|at| index.shared(PORT, translated(at, steps), Vec::new(), true)).collect();
         assert!(index.held <= INDEX_MEMORY && index.by_hash.len() < 20, "{}", index.by_hash.len());
         assert!(index.memory() > 40 * steps * size_of::<Op>());
-        // The last one is shared.
+        // The last translation is still in the index, so its actions are shared.
         let last = index.shared(PORT, translated(39, steps), Vec::new(), true);
         assert!(Arc::ptr_eq(&last, &kept[39]));
         drop((kept, last));
         assert_eq!(index.memory(), index.held, "only the index has actions");
-        // Actions that no megaflow keeps, and very long ones, are not remembered.
+        // Very long actions, and actions that no megaflow keeps, are not added to the index.
         let before = index.by_hash.len();
         drop(index.shared(PORT, translated(100, 10), Vec::new(), false));
         drop(index.shared(PORT, translated(100, 2 * steps), Vec::new(), true));
@@ -239,7 +239,7 @@ mod tests {
     fn the_actions_of_one_port_leave_memory_to_other_ports() {
         let mut index = CachedActionsIndex::default();
         let mut kept = Vec::new();
-        // The actions are short, and each stands for longer ones.
+        // The actions of the test are short. Their sizes are set to `octets`, to simulate longer actions.
         let mut keep = |index: &mut CachedActionsIndex, port: PortId, octets: usize| {
             let actions = translated(kept.len(), 1);
             if !index.has_room(port, &actions) {

@@ -47,10 +47,11 @@ pub(crate) enum Kind {
     Steps,
 }
 
-/// How an operation uses the packet of its list of operations (the program or the operations of a clone).
+/// How an operation uses the packet that its list of operations processes. The list is the program, or the operations
+/// of a clone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Departure {
-    /// The operation outputs nothing. The operations of a clone with this value output nothing either.
+    /// The operation outputs nothing. If the operation is a clone, the operations of the clone output nothing either.
     None,
     /// The operation outputs a copy of the packet, because a later operation of the list outputs the packet.
     Copy,
@@ -91,14 +92,14 @@ impl Compiled {
     }
 }
 
-/// Returns for each operation of a program how the operation uses the packet. The time is linear in the number of
-/// operations, and the clones may be nested arbitrarily deep.
+/// Returns the [`Departure`] of each operation of a program. The time is linear in the number of operations, and the
+/// clones may be nested arbitrarily deep.
 fn departures(ops: &[Op]) -> Box<[Departure]> {
     /// A list whose operations are being visited.
     struct List {
         /// Index of the clone that applies the list to a copy. `None` for the program.
         clone: Option<usize>,
-        /// Index behind the last operation of the list.
+        /// Index after the last operation of the list (exclusive end).
         end: usize,
         /// Last operation visited so far that outputs the packet or a copy of it.
         last: Option<usize>,

@@ -26,14 +26,15 @@ pub struct MeterLive {
 pub(crate) enum Metered {
     Passes,
     Drops,
-    /// The drop precedence in the packet's DSCP field is raised by this number of steps (RFC 2597).
+    /// The packet passes, and the drop precedence in its DSCP field is raised by this number of steps (RFC 2597).
     Remarks(u8),
 }
 
 impl MeterLive {
     pub(crate) fn new(meter: &Meter, now_ns: u64) -> MeterLive {
         let band = |band: &switch::flow::Band| {
-            // A burst of 0 is one second's worth, as in Open vSwitch's documentation.
+            // A burst size of 0 means the number of tokens that the band receives in one second, as in Open vSwitch's
+            // documentation.
             let burst = if band.burst == 0 { band.rate } else { band.burst };
             let (rate, burst) = if meter.packets {
                 (u64::from(band.rate), burst)

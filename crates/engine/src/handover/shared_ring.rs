@@ -16,7 +16,7 @@ use sync::spsc::{Consumer, Producer, channel};
 /// Number of frames of a packet that together occupy one place of the ring.
 const FRAMES_EACH: u16 = 4;
 
-/// Consecutive entries of the ring of one arrival port, which occupy an equal number of places each.
+/// Consecutive entries of the ring that have the same arrival port and each occupy the same number of places.
 struct Run {
     port: PortId,
     /// Number of places that each entry occupies. The number is 0 for an entry without a packet.
@@ -50,7 +50,7 @@ impl<T: Send> SharedRing<T> {
     /// Pushes an entry with a packet of `frames` frames that arrived on `port`.
     ///
     /// # Errors
-    /// Returns the entry if the ring is full or the port's share of the ring is used.
+    /// Returns the entry if the ring is full or the port's share of the ring is used up.
     #[inline]
     pub fn push(&mut self, port: PortId, frames: u16, entry: T) -> Result<(), T> {
         let places = u32::from(frames.div_ceil(FRAMES_EACH).max(1));
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(pushed(&mut ring, ATTACKER, 1), CAPACITY / 2);
     }
 
-    /// Compares the counts with those of a plain list of the entries in the ring.
+    /// Compares the place counts of the ring with counts that are computed from a plain list of the ring's entries.
     #[test]
     fn the_counts_are_those_of_the_entries_in_the_ring() {
         let (mut ring, mut consumer) = shared_ring(CAPACITY);

@@ -297,7 +297,7 @@ mod tests {
             budgets.is_over_share(0, few, 6000, lowered) && !budgets.is_over_share(0, third, 6000, lowered)
         );
         assert!(budgets.has_room(0, third, 6000, lowered) && !budgets.has_room(0, PORT, 6000, lowered));
-        // The configured limit holds for all.
+        // All ports together may not exceed the configured limit plus the reserve of a quarter of this limit.
         let configured = Limit { now: 1000, most: 1000 };
         assert!(!budgets.has_room(0, third, 1250, configured));
     }

@@ -6,8 +6,9 @@
 //! are already running may still match it. When these programs have ended, the slow path reads the final
 //! statistics and reuses the statistics slot. Barriers wait for the same grace period.
 //!
-//! The hook's flow table is shared by ingress port. A megaflow that a port with fewer megaflows or masks displaces
-//! leaves the hook at its next evaluation, in the same way as a cold megaflow.
+//! All ingress ports share the hook's flow table. If a port with fewer megaflows or masks needs the place of another
+//! port's megaflow, this megaflow is displaced. A displaced megaflow is removed from the hook at its next evaluation,
+//! like a cold megaflow.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

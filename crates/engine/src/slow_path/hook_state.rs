@@ -50,7 +50,7 @@ pub trait HookFlows: Send {
     fn has_passed(&self, number: u64) -> bool;
 }
 
-/// The slow path's handle of the XDP hook, with the megaflows that are being removed from the hook.
+/// The slow path's handle to the XDP hook, with the megaflows that are being removed from the hook.
 pub(super) struct Hook {
     pub flows: Box<dyn HookFlows>,
     pub leaving: VecDeque<Leaving>,

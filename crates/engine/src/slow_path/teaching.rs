@@ -60,7 +60,7 @@ impl Permit {
         false
     }
 
-    /// Renews the permit. The source that used the last permit gives way to the other waiting sources.
+    /// Renews the permit. The source that used the last permit moves to the end of the list of waiting sources.
     fn turn(&mut self) {
         if let Some(last) = self.used_by.take() {
             if self.waiting.front() == Some(&last) {

@@ -29,7 +29,8 @@ pub struct OwnedQueue {
     pub finish: Option<Finish>,
     /// Packets that were received from the queue and now wait in the worker or at the slow path.
     pub parked: Parked,
-    /// State of the wait of progress reports for the queue's transmit ring ([`crate::ordering`]).
+    /// State of a wait until the kernel has taken the packets in the queue's transmit ring. A progress report is sent
+    /// only after this wait ([`crate::ordering`]).
     pub unsent: Unsent,
 }
 

@@ -249,7 +249,8 @@ fn hand_over<R: Recorder>(
     let Some(ring) = egress.links.output_to(view.tx_owner) else {
         return drop_all(out, DropReason::PortRemoved, context, recorder);
     };
-    // The arrival ports share the ring, so a packet may fit into the ring behind packets that do not.
+    // The arrival ports share the ring, so the ring may accept a packet although it has refused an earlier packet of
+    // another port.
     let mut refused = Batch::new_const();
     for packet in batch.drain(..) {
         let (arrival, frames) = (packet.arrival().unwrap_or(out), packet.segments());

@@ -13,7 +13,7 @@ use port::ring::{self, RingQueue};
 use port::{Batch, Depot, FrameMemory, FramePool, HugePages, MemoryConfig, Queue};
 use switch::{Bridge, BridgeConfig, BridgePortConfig, VlanMode};
 
-/// An engine with one worker that the test runs without a thread, and the other ends of its ports' links.
+/// An engine with one worker that the test runs without a thread, and the test's ends of the ports' links.
 pub struct Rig {
     pub engine: Engine,
     pub worker: Worker,
@@ -41,7 +41,7 @@ impl Rig {
         Self::with(&EngineConfig::default(), &ports, |_| Function::Bridge(function.clone()))
     }
 
-    /// Creates ports with the functions that `function` returns.
+    /// Creates an engine with the given ports. `function` returns the function (such as a bridge) of each port.
     pub fn with(config: &EngineConfig, ports: &[PortId], function: impl Fn(PortId) -> Function) -> Self {
         let depot = depot(8192);
         let config = EngineConfig { mode: PollMode::Busy, ..config.clone() };

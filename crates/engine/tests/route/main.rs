@@ -43,8 +43,8 @@ fn hop(device: u32, gateway: Option<&str>) -> NextHop {
     NextHop { interface: device, gateway: gateway.map(ip), weight: 1 }
 }
 
-/// Tables of a router with the devices 10 and 11 (ports 0 and 1), and the device 12, which does not belong to
-/// the router.
+/// Tables of a router. The devices with the interface indices 10 and 11 are ports 0 and 1 of the router. The device
+/// with the index 12 does not belong to the router.
 struct Tables {
     fib: Fib,
     adjacencies: Adjacencies,

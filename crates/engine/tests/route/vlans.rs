@@ -33,7 +33,7 @@ fn vlans_are_interfaces() {
         let last = if text.contains("::") { 6 } else { 2 };
         let frame = for_vlan(text);
         assert_eq!(ask(0, &tagged(&frame, 100)), [(PORTS[1], routed(&frame, neighbour(last)))], "{text}");
-        // Priority tags count as no tags, also behind the tag of the VLAN.
+        // Priority tags count as no tags, also after the tag of the VLAN.
         for depth in [1, 2, 9] {
             let hidden = tagged(&(0..depth).fold(frame.clone(), |frame, _| tagged(&frame, 0)), 100);
             assert_eq!(
@@ -108,7 +108,7 @@ fn two_tags_are_an_interface() {
         let mut ask = |port: u16, bytes: &[u8]| told_and_done(&mut rig, port, bytes);
         let frame = spec::parse(&format!("eth_dst={mac},ip_dst=10.0.1.2,udp")).unwrap();
         assert_eq!(ask(0, &with(&frame, service, 100, 20)), [(PORTS[1], routed(&frame, neighbour(2)))]);
-        // Priority tags between the two tags and behind them count as no tags.
+        // Priority tags between the two tags and after them count as no tags.
         let priority = [0x81, 0, 0xe0, 0];
         let pair = with(&frame, service, 100, 20);
         for at in [12, 16, 20] {

@@ -25,8 +25,9 @@ use crate::memory::FrameMemory;
 use crate::netdev;
 use crate::sys;
 
-/// Size of the socket's send buffer in bytes for each packet that may be in transmission. The kernel charges a
-/// packet in a frame of 2048 bytes with the size of its skb, and doubles the value of the socket option.
+/// Number of bytes of send buffer to request for each packet that may be in transmission. The kernel doubles the
+/// requested value, and charges the size of a packet's skb to the buffer. The skb of a packet in a frame of 2048 bytes
+/// is larger than the packet.
 const CHARGE: u32 = 2048;
 /// Pause between two attempts to bind to a queue whose previous socket the kernel has not released.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);

@@ -88,10 +88,10 @@ impl TapQueue {
         }
     }
 
-    /// Returns the number of frames that one burst may take from the pool. The number is an eighth of the free frames,
-    /// like the number of frames of one refill of an AF_XDP socket, or the number of frames for one packet if this is
-    /// more. Frames that are reserved for AF_XDP sockets are never taken. Therefore packets of many frames do not take
-    /// the last free frames from other ports.
+    /// Returns the number of frames that one burst may take from the pool. The number is an eighth of the free frames
+    /// (as for one refill of an AF_XDP socket), but at least the number of frames that the largest packet needs. Frames
+    /// that are reserved for AF_XDP sockets are never taken. Therefore packets of many frames do not take the last free
+    /// frames from other ports.
     fn allowance(pool: &FramePool) -> usize {
         let free = pool.depot().available() + pool.len();
         let unreserved = free.saturating_sub(pool.depot().reserved());

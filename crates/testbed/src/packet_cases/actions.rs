@@ -147,7 +147,7 @@ fn headers() -> Vec<PacketCase> {
             &["ip,actions=output:3,dec_ttl,output:2"],
             vec![
                 Step::new(1, tcp, &[(3, tcp), (2, &ttl(63))]),
-                // A packet whose TTL expires ends at the action.
+                // The processing of a packet whose TTL expires ends at the action.
                 Step::new(1, &ttl(1), &[(3, &ttl(1))]),
             ],
         ),

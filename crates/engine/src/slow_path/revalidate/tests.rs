@@ -8,7 +8,7 @@ use switch::flow::{Match, MeterMod, Mod};
 use super::*;
 use crate::bench::rules::{Switch, sends};
 
-/// A switch with two ports that forward to each other, and the other ends of the ports' queues.
+/// A switch with two in-memory ports that forward to each other, and the test's ends of the ports' links.
 struct Rig {
     switch: Switch,
     far: [RingQueue; 2],

@@ -61,7 +61,8 @@ impl Steps<'_> {
                         continue;
                     }
                     at = body.end;
-                    // The copy has left, unless a meter or the end of its operations stopped it.
+                    // The copy was transmitted or dropped by its operations, unless a meter stopped the copy or its
+                    // operations ended first.
                     if departure == Departure::Copy
                         && let Some(copy) = copy(&packet, context)
                         && let Some(copy) = self.run_list(body, copy, context)

@@ -23,7 +23,7 @@ pub(super) fn count_step() {
     STEPS.set(STEPS.get() + 1);
 }
 
-/// A switch with two ports, and the other ends of the ports' queues.
+/// A switch with two in-memory ports, and the test's ends of the ports' links.
 struct Rig {
     switch: Switch,
     far: [RingQueue; 2],
@@ -100,7 +100,8 @@ fn nested_clones_need_little_stack_and_linear_time() {
         _ => vec![Action::Clone(vec![ttl(table), resubmit(table + 1)]), OUT],
     });
     for _ in 0..3 {
-        // Each clone is a step, a change of its packet, and an output behind it. The innermost clone has an output.
+        // Each clone accounts for three operations: the clone itself, the change of its packet, and the output that
+        // follows it. The innermost clone contains one output.
         assert_eq!(rig.send(), (MAX_CLONES + 1, 3 * MAX_CLONES + 1));
     }
     // No operation follows the clones, so that no copy is made.
@@ -111,7 +112,7 @@ fn nested_clones_need_little_stack_and_linear_time() {
     assert_eq!(rig.send(), (1, 2 * MAX_CLONES + 1));
 }
 
-/// Checks that the packet is dropped if rules nest clones without limit across their look-ups.
+/// Checks that the packet is dropped if the rules of successive tables nest clones more deeply than the limit.
 #[test]
 fn clones_nested_without_limit_drop_the_packet() {
     let nested = |inner: Action| (0..62).fold(inner, |inner, _| Action::Clone(vec![inner]));
