@@ -199,8 +199,8 @@ mod tests {
         assert!(deaf.elapsed() >= BARRIER, "nobody has read it");
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 256];
-            // The earlier message and this one. The kernel closes the descriptor, because the receiver does
-            // not take it.
+            // Receives the earlier message and the barrier. The kernel closes the descriptor in the barrier, because
+            // the receiver does not accept descriptors.
             [(); 2].map(|()| manager.recv(&mut buffer).unwrap())
         });
         let heard = std::time::Instant::now();

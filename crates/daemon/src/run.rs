@@ -217,7 +217,7 @@ impl Service {
             tracing::info!("{}: {}", note.object, note.finding);
         }
         let mut database = Database::follow(&store, &plane, &followed);
-        // Hooks that wait for ports of the database would otherwise be removed. A successor already has its
+        // Without this wait, hooks of ports that the database defines would be removed. A successor already has its
         // ports.
         let settled = match database.as_mut().filter(|_| !taken_over) {
             Some(database) => database.settled().await,
@@ -526,7 +526,7 @@ struct Reloads {
 
 impl Reloads {
     fn start(file: &Path, store: &Arc<Store>, plane: &Arc<DataPlane>, notifier: &Arc<Notifier>) -> Reloads {
-        // One queued request beside the running one stands for all requests that arrive meanwhile.
+        // One queued request, in addition to the running one, is sufficient for all requests that arrive meanwhile.
         let (orders, mut ordered) = tokio::sync::mpsc::channel(1);
         let left = Arc::new(AtomicUsize::new(0));
         let (file, store, plane) = (file.to_owned(), Arc::clone(store), Arc::clone(plane));

@@ -238,8 +238,8 @@ fn fields_of_ports_change_while_they_run() {
     }
 }
 
-/// The original settings of an existing device are part of the hand-over state. A restart that adopts the device's hook
-/// keeps them as far as possible.
+/// Checks that a successor restores the original settings of an existing device, which are part of the hand-over state.
+/// A restarted daemon that adopts the device's hook keeps the original settings as far as possible.
 #[test]
 fn a_successor_gives_a_device_back_as_it_was() {
     require!("ip", "ping", "ethtool", "sysctl");

@@ -41,8 +41,8 @@ fn every_scenario_reports_and_neither_allocates_nor_loses() {
     assert!(OF_TABLES.iter().all(|scenario| scenarios.contains(scenario)), "{listed}");
     let of_packets = |scenario: &&str| !OF_TABLES.contains(scenario);
     for scenario in scenarios.into_iter().filter(of_packets) {
-        // The rate includes the source. A packet takes longer than its cost alone, and about as long as cost
-        // and source together, unless another process ran meanwhile.
+        // The measured rate includes the traffic source. The total time per packet is therefore greater than the cost
+        // alone, and about equal to the sum of cost and source, unless another process ran meanwhile.
         let mut tried = Vec::new();
         let agrees = (0..5).any(|_| {
             let (whole, cost, best, source) = reported(scenario);

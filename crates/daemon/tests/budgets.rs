@@ -49,7 +49,7 @@ fn it_carries_within_a_second_of_a_restart() {
     }
 }
 
-/// Returns the time from the start of the process to the first packet of the flow that passes.
+/// Returns the time from the start of the process until the first packet of the flow arrives at the receiver.
 fn restart(rig: &mut Rig, configuration: &str, flow: &UdpFlow, end: Signal) -> Duration {
     rig.daemon.take().unwrap().stop(end, PATIENCE).unwrap();
     // Packets in flight arrive before the flow stops.

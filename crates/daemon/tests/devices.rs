@@ -84,7 +84,7 @@ fn through_the_port(rig: &mut Rig, change: impl FnOnce(&Rig, &[UdpFlow; 2])) -> 
     reports
 }
 
-/// Asserts that a change costs no packet.
+/// Asserts that a change causes no packet loss.
 fn loses_nothing(rig: &mut Rig, what: &str, change: impl FnOnce(&Rig)) {
     let reports = through_the_port(rig, |rig, _| change(rig));
     let lost = reports.iter().map(FlowReport::lost).sum::<u64>();
@@ -181,8 +181,8 @@ fn a_namespace_vanishes_under_its_port() {
     rig.until_reachable(1, 2);
 }
 
-/// Between two polls, a container is replaced by another container with an equal name. The device in the new namespace
-/// has the name, the index and the address of the old device.
+/// Checks that a port is opened again if, between two polls, its container is replaced by another container with an
+/// equal name. The device in the new namespace has the name, the index and the address of the old device.
 #[test]
 fn a_namespace_that_is_made_anew_has_its_port_opened_anew() {
     require!("ip", "ping", "ethtool");
@@ -332,8 +332,8 @@ fn a_port_whose_queue_is_busy_leaves_its_device_alone() {
     rig.port_until("h2", "open", |port| port["trouble"].is_null() && port["mode"].is_string());
 }
 
-/// The owner of a namespace creates a device with as many queues as the kernel allows. Each queue would reduce the
-/// number of frames for other ports.
+/// Checks that a device with many queues takes no frames from other ports. The owner of a namespace creates the device
+/// with as many queues as the kernel allows. Each queue would reduce the number of frames for other ports.
 #[test]
 fn a_device_that_claims_many_queues_takes_no_frames_of_other_ports() {
     require!("ip", "ping", "ethtool");
@@ -356,7 +356,7 @@ fn a_device_that_claims_many_queues_takes_no_frames_of_other_ports() {
     rig.until_reachable(1, 3);
 }
 
-/// A container sends its first packets directly after its link comes up.
+/// Checks that no packet is lost that a container sends directly after its link comes up.
 #[test]
 fn no_packet_is_lost_when_a_link_comes_up() {
     require!("ip", "ping", "ethtool");
@@ -433,8 +433,8 @@ fn a_pair_that_is_made_again_keeps_its_ethernet_addresses() {
     .unwrap();
 }
 
-/// A cable connects two ports of the bridge, so that every frame returns to the bridge and its source address moves
-/// between the ports.
+/// Checks that a loop is reported because MAC addresses move between ports. A cable connects two ports of the bridge,
+/// so that every frame returns to the bridge and its source address moves.
 #[test]
 fn a_loop_is_told_by_the_stations_that_move() {
     require!("ip", "ping", "ethtool");

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testbed::{LabError, Process, eventually, require};
 
-/// A device and the key of its relay.
+/// Name of the device of a router interface, and the field of the interface's state that describes the relay.
 type Which = (&'static str, &'static str);
 
 const FOUR: Which = ("h1", "dhcp_relay");
@@ -250,8 +250,8 @@ fn a_client_gets_its_ipv6_address_from_a_server_behind_the_router() {
     assert_eq!(lease6(&rig), first);
 }
 
-/// On the client's host, another Trivium router provides the VLAN interface, because the kernel may not support VLAN
-/// devices.
+/// Checks that a client in a VLAN gets its address. On the client's host, another Trivium router provides the VLAN
+/// interface, because the kernel may not support VLAN devices.
 #[test]
 fn a_client_in_a_vlan_gets_its_address() {
     require!("ip", "ethtool", "dnsmasq", "udhcpc");

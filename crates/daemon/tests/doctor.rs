@@ -9,7 +9,7 @@ use rig::{PATIENCE, Rig};
 use serde_json::Value;
 use testbed::{Namespace, eventually, require};
 
-/// Object, severity, part of the finding, and part of the fix.
+/// An expected finding: the object, the severity, a part of the finding's text, and a part of the fix.
 type Finding<'a> = (&'a str, &'a str, &'a str, String);
 
 /// A fault and the expected finding.
@@ -88,7 +88,7 @@ fn the_machine_is_examined_without_a_daemon() {
     }
 }
 
-/// Returns the findings that exist without a fault.
+/// Returns the findings that the doctor always reports in this lab, even without a fault.
 fn standing() -> [Finding<'static>; 9] {
     [
         ("port.h1", "ok", "driver veth: native XDP", String::new()),

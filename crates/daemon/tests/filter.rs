@@ -78,7 +78,7 @@ fn nothing_passes_before_the_filter_of_a_new_port_is_there() {
     flow.stop().unwrap();
 }
 
-/// A port that is opened again with other settings has no program for a moment.
+/// Checks that no packet passes while a port is opened again with other settings. The port has no program for a moment.
 #[test]
 fn nothing_passes_between_two_programs_of_a_port() {
     require!("ip", "ethtool");
@@ -97,7 +97,7 @@ fn nothing_passes_between_two_programs_of_a_port() {
         let said = applied(&rig, text);
         assert_eq!(leak.arrived(), 0, "round {round}: {said}");
     }
-    // No guard stays: the kernel receives what the filter does not drop.
+    // No guard program remains: the kernel receives the frames that the filter does not drop.
     let said = applied(&rig, &texts[0].replace("\"drop\"", "\"count\""));
     assert!(leak.arrived() > 0, "{said}");
 }
@@ -129,7 +129,8 @@ fn nothing_passes_when_a_port_leaves_its_bridge_and_gets_a_filter() {
     assert!(leak.arrived() > 0, "{said}");
 }
 
-/// A daemon that starts detaches the hook of a killed daemon if it cannot take the hook over.
+/// Checks that no packet passes when a starting daemon detaches the hook of a killed daemon, because the daemon cannot
+/// take the hook over.
 #[test]
 fn nothing_passes_when_a_start_replaces_the_hook_of_a_killed_daemon() {
     require!("ip", "ethtool");
@@ -144,9 +145,9 @@ fn nothing_passes_when_a_start_replaces_the_hook_of_a_killed_daemon() {
     let leak = Leak::start(&rig, &rig.hosts[0]);
     packets_until(&rig, "flood", 50);
     rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
-    // The program is for another number of queues than the device has.
+    // The program of the killed daemon was made for a number of queues that the device no longer has.
     rig.hosts[0].run(["ethtool", "-L", "eth0", "tx", "1"]).unwrap();
-    // The kernel refuses that until it has released the sockets of the killed daemon.
+    // The kernel refuses the change until it has released the sockets of the killed daemon.
     let fewer =
         || rig.lab.hub().run(["ethtool", "-L", "h1", "rx", "1"]).map(drop).map_err(|error| error.to_string());
     eventually("one receive queue", PATIENCE, fewer).unwrap();
@@ -157,12 +158,13 @@ fn nothing_passes_when_a_start_replaces_the_hook_of_a_killed_daemon() {
     // The hook is pinned, and the next one is not.
     rig.start(&unpinned);
     assert_eq!(leak.arrived(), 0, "a hook without a pin");
-    // No guard stays: the kernel receives what the filter does not drop.
+    // No guard program remains: the kernel receives the frames that the filter does not drop.
     let said = applied(&rig, &unpinned.replace("\"drop\"", "\"count\""));
     assert!(leak.arrived() > 0, "{said}");
 }
 
-/// Another program detaches the hook of a port. From the moment when the daemon notices that, a guard drops.
+/// Checks that no packet passes while a hook that another program has detached is attached again. When the daemon
+/// notices that the hook is detached, a guard program drops the frames that the device passes to the kernel.
 #[test]
 fn nothing_passes_while_a_detached_hook_is_put_back() {
     require!("ip", "ethtool", "bpftool");
@@ -177,7 +179,7 @@ fn nothing_passes_while_a_detached_hook_is_put_back() {
     let link = hooks[0]["link"].as_u64().unwrap().to_string();
     rig.lab.hub().run(["bpftool", "link", "detach", "id", &link]).unwrap();
     rig.daemon().wait_for_line("it is put back", PATIENCE).unwrap();
-    // What arrived before.
+    // Skips the datagrams that arrived before.
     leak.arrived();
     assert_eq!(leak.arrived(), 0, "{}", rig.daemon().output());
     packets_until(&rig, "flood", before + 500);
@@ -705,7 +707,8 @@ fn rules_that_are_added_at_once_all_stand_and_one_ends() {
     rig.until_reachable(1, 2);
 }
 
-/// Look-ups in the block list are tested with packets of real hosts.
+/// Checks that a million prefixes are read from a file within seconds. Packets of real hosts test the lookups in the
+/// block list.
 #[test]
 fn a_million_prefixes_are_read_from_a_file_within_seconds() {
     require!("ip", "ping", "ethtool");

@@ -1,5 +1,5 @@
-//! Tests filters of ports without a driver hook, with the real binary. A worker filters the frames of a guest on a TAP
-//! port.
+//! Tests filters of ports without a hook (XDP program), with the real binary. A worker filters the frames of a guest on
+//! a TAP port.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -207,7 +207,7 @@ fn cached_flows_and_counts_are_told_to_the_stock_tools() {
     let shown = appctl(&rig, &["dpctl/show"]).unwrap();
     assert!(shown.contains("lookups: hit:") && shown.contains(": h1 (afxdp)"), "{shown}");
     assert!(appctl(&rig, &["upcall/show"]).unwrap().contains("(limit 200000)"));
-    // A barrier, and an empty cache.
+    // The command waits for a barrier. The caches still contain the flows.
     assert_eq!(appctl(&rig, &["revalidator/wait"]).unwrap(), "");
     let before = json(&rig, &["show", "caches", "--json"]);
     assert!(before["workers"][0]["flows"].as_u64().unwrap() >= 2, "{before}");

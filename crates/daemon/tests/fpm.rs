@@ -80,7 +80,7 @@ fn until_routes(rig: &Rig, count: u64) -> serde_json::Value {
     until(rig, &format!("{count} routes by FPM"), |fpm| fpm["routes"] == count)
 }
 
-/// FRR on the router and on h1, which announces prefixes. h2 sends to these prefixes.
+/// A network in which FRR runs on the router and on h1. h1 announces prefixes, and h2 sends packets to these prefixes.
 struct Network {
     hub: Frr,
     one: Frr,
@@ -177,7 +177,7 @@ fn what_bgp_learns_comes_by_fpm_and_outlives_zebra() {
     let drift: serde_json::Value =
         serde_json::from_str(&network.rig.ok(&["show", "drift", "--json"])).unwrap();
     assert_eq!(drift["drifted"], 0, "{drift}");
-    // A daemon that starts beside zebra has zebra's routes from the kernel until zebra connects.
+    // A daemon that starts while zebra is running takes zebra's routes from the kernel until zebra connects.
     let text = configuration(&network.rig, "fpm_settle = 15\n");
     drop(network.rig.daemon.take());
     network.rig.start(&text);
@@ -195,7 +195,8 @@ fn connect(rig: &Rig) -> TcpStream {
     rig.lab.hub().inside(|| Ok(TcpStream::connect(ADDRESS).unwrap())).unwrap()
 }
 
-/// Returns a route target: the next hop h1, through the device with the kernel's index.
+/// Returns a route target: the next hop h1, through the router's device to h1, which is identified by the kernel's
+/// interface index.
 fn target(rig: &Rig) -> Target {
     let shown = rig.lab.hub().run(["ip", "-o", "link", "show", "h1"]).unwrap();
     let (index, _) = shown.split_once(':').unwrap();
@@ -262,7 +263,7 @@ fn packets_go_on_while_a_replayed_session_changes_routes() {
     let mut client = connect(&rig);
     client.write_all(&frame([announce(prefix("10.50.7.0/24"), 186, &target)])).unwrap();
     until_routes(&rig, 1);
-    // A client that does not read the daemon's answers is not read any further.
+    // The daemon stops reading from a client that does not read the daemon's answers.
     let mut from = client.try_clone().unwrap();
     let reader = std::thread::spawn(move || std::io::copy(&mut from, &mut std::io::sink()).unwrap_or(0));
 

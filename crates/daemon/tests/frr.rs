@@ -190,7 +190,7 @@ impl Network {
             host.run(["ip", "route", "del", "default"]).unwrap();
         }
         rig.hosts[0].run(["ip", "-6", "route", "del", "default"]).unwrap();
-        // Addresses behind the hosts.
+        // Addresses that are reachable through the hosts.
         for (host, addresses) in
             rig.hosts.iter().zip([&["10.50.7.1/24", "10.50.99.1/24", "fd00:50::1/64"][..], &["10.60.3.1/24"]])
         {
@@ -308,8 +308,8 @@ impl Network {
         [UdpFlow::between(two, one, 1_000, 7_001).unwrap(), UdpFlow::between(one, two, 1_000, 7_002).unwrap()]
     }
 
-    /// Returns the packets that workers have sent to h1 and to h2, and the packets that the kernel has
-    /// forwarded.
+    /// Returns the numbers of packets that workers have sent to h1 and to h2, and the number of packets that the kernel
+    /// has forwarded.
     fn counted(&self) -> [u64; 3] {
         let sent = |port: &str| self.rig.port(port)["counters"]["tx_packets"].as_u64().unwrap();
         let snmp = self.rig.lab.hub().run(["cat", "/proc/net/snmp"]).unwrap();
@@ -319,7 +319,7 @@ impl Network {
         [sent("h1"), sent("h2"), kernel]
     }
 
-    /// Returns the packets that were counted during `work`.
+    /// Returns how much the numbers of [`Network::counted`] have increased during `work`.
     fn counted_by(&self, work: impl FnOnce()) -> [u64; 3] {
         let before = self.counted();
         work();

@@ -207,7 +207,7 @@ fn ospf3_isis_rip_ripng_and_bfd_run_above() {
         "three",
         &[("bfdd", BFD), ("isisd", &isis(3, &(circuit("eth0", far) + passive)))],
     );
-    // The routes of each protocol are known, and Trivium forwards by them.
+    // The routes of each protocol are known, and Trivium forwards packets according to them.
     until_routed(&rig, "fd00:51::1", "ospf", "fe80::");
     until_routed(&rig, "10.52.0.1", "rip", "10.8.1.2");
     until_routed(&rig, "fd00:54::1", "ripng", "fe80::");
@@ -216,7 +216,7 @@ fn ospf3_isis_rip_ripng_and_bfd_run_above() {
     forwarded(&rig, two, "10.52.0.1", "h1");
     forwarded(&rig, one, "fd00:54::1", "h2");
     forwarded(&rig, one, "10.53.0.1", "h2");
-    // h2 becomes silent while its link stays up. BFD detects the failure, and IS-IS uses the path by h3.
+    // h2 becomes silent while its link stays up. BFD detects the failure, and IS-IS uses the path through h3.
     eventually("sessions of BFD with h2 and h3", SESSION, || {
         let said = at_hub.tell("bfdd", &["show bfd peers brief"])?;
         if said.matches(" up").count() == 2 && !said.contains(" down") { Ok(()) } else { Err(said) }

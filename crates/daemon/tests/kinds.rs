@@ -157,8 +157,8 @@ fn one_queue_is_spread_over_workers_in_order() {
     assert!(taken > 0, "{workers}");
 }
 
-/// The device of a port does not exist when the daemon starts. The port's queues are distributed over the workers once
-/// the device exists.
+/// Checks that the queues of a port are distributed over the workers when the port's device appears. The device does
+/// not exist when the daemon starts.
 #[test]
 fn a_port_that_has_waited_for_its_device_is_spread() {
     require!("ip", "ethtool");
@@ -177,7 +177,8 @@ fn a_port_that_has_waited_for_its_device_is_spread() {
     assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
 }
 
-/// While a flow is forwarded, its input port and its output port move to other workers, with and without software RSS.
+/// Checks that no packet of a flow is lost while the flow's input port and output port move to other workers, with and
+/// without software RSS.
 #[test]
 fn ports_change_their_workers_without_loss() {
     require!("ip", "ethtool");
@@ -227,8 +228,8 @@ fn two_queues_of_a_port_belong_to_two_workers() {
         let port = rig.port(name);
         assert_eq!((&port["queues"], &port["workers"]), (&json!(2), &json!([0, 1])), "{port}");
     }
-    // Returns the packets that each worker has taken from its queues. Nothing is handed over if both workers
-    // have a queue of the output.
+    // Returns the packets that each worker has taken from its queues. The workers hand over no packets if both have a
+    // queue of the output port.
     let taken = || {
         let all: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "workers", "--json"])).unwrap();
         [0, 1].map(|id| {

@@ -85,20 +85,20 @@ fn memory(key: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Returns the number of reserved pages that no process has claimed.
+/// Returns the number of reserved huge pages that no process has claimed.
 fn free_pages() -> u64 {
     memory("HugePages_Free:") - memory("HugePages_Rsvd:")
 }
 
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
 
-/// Additional reserved pages, released on drop.
+/// Additional reserved huge pages. The reservation ends when the value is dropped.
 struct Reservation {
     before: String,
 }
 
 impl Reservation {
-    /// Reserves pages. Returns `None` if the machine cannot provide them.
+    /// Reserves additional huge pages. Returns `None` if the machine cannot provide them.
     fn new(pages: u64) -> Option<Reservation> {
         let before = fs::read_to_string(RESERVED).ok()?;
         let reservation = Reservation { before };

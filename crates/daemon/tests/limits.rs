@@ -12,7 +12,7 @@ use testbed::{RawReceiver, RawSender, UdpFlow, eventually, require};
 const BROADCAST: [u8; 6] = [0xff; 6];
 /// EtherType without a protocol (IEEE 802 local experimental), so that no kernel answers.
 const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
-/// Payload of the frame that ends a count.
+/// Payload of the frame whose arrival ends the counting of frames.
 const END: &[u8] = b"the end";
 
 /// Returns a frame with this payload at its end.
@@ -123,7 +123,7 @@ fn a_storm_is_dropped_and_counted_and_unicast_loses_nothing() {
         let most = (f64::from(LIMIT) * seconds).ceil() + f64::from(BURST);
         let within = came >= BURST && f64::from(came) <= most;
         assert!(within, "{reason}: {came} of {STORM} came in {seconds:.2} s with {LIMIT} allowed a second");
-        // Every other frame is counted under this reason only.
+        // Every frame beyond the limit is counted for this drop reason only.
         let expected = cases.map(|(other, _)| if other == reason { u64::from(STORM - came) } else { 0 });
         eventually(&format!("{expected:?} dropped"), PATIENCE, || {
             let after = cases.map(|(reason, _)| rig.dropped("h1", reason));

@@ -48,7 +48,8 @@ fn value(text: &str, series: &str) -> u64 {
     line.unwrap_or_else(|| panic!("no {series} in\n{text}")).parse().unwrap()
 }
 
-/// Series of packets and bytes received on h1 and sent on h2 and h3, and of drops at h1.
+/// Time series of the metrics with their increase per frame that h1 sends: packets and bytes received on h1 and
+/// transmitted on h2 and h3, and drops at h1.
 const SERIES: [(&str, u64); 6] = [
     ("trivium_port_receive_packets_total{port=\"h1\"}", 1),
     ("trivium_port_receive_bytes_total{port=\"h1\"}", 100),

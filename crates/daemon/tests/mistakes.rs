@@ -104,7 +104,7 @@ fn run_and_apply_refuse_the_whole() {
     assert_eq!(shown(&rig), before, "nothing was changed");
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.overtaken), (0, 0), "{report:?}");
-    // No change is on trial, so the next one is accepted.
+    // No confirmed change is pending, so the next change is accepted.
     let good = rig.path("trivium.toml");
     assert!(rig.ok(&["apply", good.to_str().unwrap()]).contains("nothing differs"));
 }

@@ -121,8 +121,8 @@ fn begin(family: &str, querier: usize) -> (Rig, Group, Vec<RawReceiver>) {
     rig.start(&configuration);
     become_querier(&rig.hosts[querier]);
     for (number, host) in (1..).zip(&rig.hosts) {
-        // The querier's bridge has no IPv6 address, because it would send queries from there, and RFC 3810
-        // requires a link-local source.
+        // The querier's bridge has no IPv6 address. Otherwise the bridge would use this address as the source of its
+        // queries, but RFC 3810 requires a link-local source.
         host.add_ipv6(&format!("fd00::{number}/64")).unwrap();
     }
     let group = match family {

@@ -1,5 +1,5 @@
-//! Tests hot flows of OpenFlow rules in the driver hook, with the real binary between real hosts: counters, effects of
-//! rule changes, and that no packet is lost or reordered when a flow moves between hook and worker.
+//! Tests hot flows of OpenFlow rules in the hook (XDP program), with the real binary between real hosts: counters,
+//! effects of rule changes, and that no packet is lost or reordered when a flow moves between hook and worker.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

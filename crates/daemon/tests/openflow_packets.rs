@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Time to wait for frames that must not arrive.
 const QUIET: Duration = Duration::from_millis(8);
 
-/// The bridge under test, seen from outside.
+/// The bridge under test, with the test's ends of the cables to the bridge's ports.
 struct Bench {
     rig: Rig,
     cables: Cables,

@@ -85,7 +85,8 @@ struct Subject {
 }
 
 impl Subject {
-    /// Configures devices, addresses, routes and neighbours. `prefix` begins the names of the ends in `wire`.
+    /// Configures devices, addresses, routes and neighbours. `prefix` is the prefix of the names of the cable ends in
+    /// the namespace `wire`.
     fn new(name: &'static str, prefix: &str, namespace: &Namespace, wire: &Namespace) -> Subject {
         for setting in [
             "net.ipv6.conf.all.disable_ipv6=0",

@@ -153,7 +153,7 @@ fn ports_without_a_device_wait_for_it_at_the_start() {
     drop(again);
 }
 
-/// Returns a port's hook from its pins, with or without a running daemon.
+/// Opens the hook of a port through its pins in the BPF file system, with or without a running daemon.
 fn hook(rig: &Rig, port: &str) -> Attached {
     let pins = rig.pins();
     let name = pins.iter().find(|name| name.starts_with(&format!("{port}-"))).unwrap();

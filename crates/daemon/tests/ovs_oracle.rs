@@ -56,7 +56,7 @@ const EXCUSED: usize = 10;
 /// Time without a frame after which a batch counts as complete.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// The output frames with one frame number: for each port, the frames in order.
+/// The output frames that carry one frame number. For each port, the map contains the frames in order.
 type ByPort = BTreeMap<u8, Vec<Vec<u8>>>;
 
 fn by_mark(outputs: Vec<Output>) -> BTreeMap<u32, ByPort> {
@@ -96,7 +96,8 @@ fn tell(frame: &Frame, ovs: &ByPort, ours: &ByPort) -> String {
     text
 }
 
-/// Result of the comparison of some frames.
+/// Differences between the output of both switches for some frames: the permitted differences, and descriptions of all
+/// others.
 struct Found {
     known: Vec<Difference>,
     wrong: Vec<String>,
@@ -200,7 +201,7 @@ fn pass_ours(ours: &mut Switch, generator: &mut Generator, frames: &[Frame], exp
     let quiet = match (expected, frames) {
         (0, [frame]) => return settle_ours(ours, generator.fence(frame.port)),
         (0, _) => return Vec::new(),
-        // The next frame must meet what this frame has taught.
+        // The rules and addresses that this frame causes to be learned must take effect before the next frame is sent.
         (_, [_]) => Duration::from_secs(1),
         _ => QUIET,
     };

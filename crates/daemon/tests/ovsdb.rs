@@ -76,7 +76,7 @@ impl Switch {
         appctl(&self.rig.path("ctl"), arguments)
     }
 
-    /// Creates br0 with all hosts.
+    /// Creates the bridge br0 with the ports of all hosts.
     fn build(&self) {
         let ports = self.rig.hosts.iter().map(|host| format!(" -- add-port br0 {}", host.device()));
         let told = self.vsctl(&("add-br br0".to_owned() + &ports.collect::<String>()));

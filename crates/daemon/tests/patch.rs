@@ -104,7 +104,7 @@ fn two_bridges_with_rules_are_joined_by_ovs_vsctl() {
         if alike { Ok(()) } else { Err(format!("{rx0} {tx0} {rx1} {tx1}")) }
     })
     .unwrap();
-    // Patch ports have no device and are excluded from the driver hook.
+    // Patch ports have no device and are excluded from the hook (XDP program).
     let bridges: serde_json::Value =
         serde_json::from_str(&pair.rig.ok(&["show", "bridges", "--json"])).unwrap();
     for bridge in bridges.as_array().unwrap() {
@@ -163,7 +163,7 @@ fn a_peer_goes_and_comes_back_under_traffic() {
     assert!(pair.reach(), "nobody else has noticed");
 }
 
-/// Returns two hosts on separate bridges, connected by this number of patch pairs.
+/// Returns a configuration with two hosts on separate bridges, which this number of pairs of patch ports connects.
 fn joined(rig: &Rig, pairs: usize) -> String {
     let mut text = rig.configuration_with("", &[10, 0]).replace("access = 10\n", "")
         + "[port.h2]\nkind = \"af_xdp\"\n[bridge.br1.port.h2]\n";

@@ -271,7 +271,7 @@ fn a_full_disk_leaves_the_last_whole_file_and_is_told() {
     add_rules(&rig, 5_000);
     let said = rig.daemon().wait_for_line("its rules are not kept", PATIENCE).unwrap();
     assert!(said.contains("br0.rules") && said.contains("make room on its disk"), "{said}");
-    // The first change may have fitted, but the file is complete in any case.
+    // The first change may have fitted on the disk, but the file is complete in any case.
     let now = std::fs::read(file(&rig)).unwrap();
     assert!(now.len() <= held.len(), "{} octets", now.len());
     assert!(!rig.path("state").join("rules").join("br0.new").exists());

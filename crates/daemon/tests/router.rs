@@ -11,7 +11,7 @@ use packet::spec;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{RawReceiver, RawSender, UdpFlow, eventually, iperf_tcp, require};
 
-/// Returns a port for each host, in no bridge.
+/// Returns the configuration of one port for each host, without a bridge.
 fn ports(rig: &Rig) -> String {
     rig.configuration("")
         .lines()
@@ -49,7 +49,7 @@ fn sent(rig: &Rig, port: &str) -> u64 {
     rig.port(port)["counters"]["tx_packets"].as_u64().unwrap()
 }
 
-/// Returns the packets that worker and kernel forward to h2 during `work`.
+/// Returns the numbers of packets that the worker and the kernel forward to h2 during `work`.
 fn forwarded(rig: &Rig, work: impl FnOnce()) -> (u64, u64) {
     let before = (sent(rig, "h2"), by_kernel(rig));
     work();
@@ -243,7 +243,7 @@ fn tables_change_and_no_packet_is_lost() {
     let hub = rig.lab.hub();
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
     flow.wait_for(200, PATIENCE).unwrap();
-    // A default route is added and removed, and further routes beside it.
+    // A default route is added and removed, and another route is added and removed meanwhile.
     for _ in 0..100 {
         hub.run(["ip", "route", "add", "default", "via", "10.8.2.2"]).unwrap();
         hub.run(["ip", "route", "add", "10.8.2.0/25", "dev", "h2"]).unwrap();

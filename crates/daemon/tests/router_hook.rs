@@ -1,6 +1,6 @@
-//! Tests routing in the driver hook of a virtual router, with the real binary between real hosts. The hook forwards
-//! packets with known routes, and workers process the other packets. No packet is lost when a flow moves between hook
-//! and worker.
+//! Tests routing in the hook (XDP program) of a virtual router's ports, with the real binary between real hosts. The
+//! hook forwards packets with known routes, and workers process the other packets. No packet is lost when a flow moves
+//! between hook and worker.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -271,8 +271,8 @@ impl Drop for Busy {
     }
 }
 
-/// A capture sends all packets through the worker. Reordering is possible at each change between worker and
-/// hook, and at each upgrade.
+/// Checks that no packet overtakes another one when a flow moves between worker and hook. Flows move when a capture,
+/// which sends all packets through the worker, begins or ends, and at each upgrade.
 #[test]
 fn no_packet_overtakes_another_when_a_flow_changes_to_the_hook() {
     require!("ip", "ping", "ethtool");

@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{Namespace, RawReceiver, RawSender, UdpFlow, eventually, require};
 
-/// Host h1 on its device, and the guest on the TAP of port `vm`.
+/// The two hosts of a test: host h1 on its device, and a guest on the TAP of port `vm`.
 struct Guests {
     rig: Rig,
     guest: Namespace,

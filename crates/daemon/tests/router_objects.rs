@@ -8,7 +8,7 @@ mod rig;
 use rig::{Rig, TRIVIUM};
 use testbed::require;
 
-/// Returns a port for each host, in no bridge.
+/// Returns the configuration of one port for each host, without a bridge.
 fn ports(rig: &Rig) -> String {
     let all = rig.configuration("");
     let lines = all.lines().filter(|line| !line.contains("bridge") && !line.contains("access"));
@@ -34,7 +34,8 @@ fn routers_come_stay_and_go() {
     assert!(!rig.ok(&["show", "config"]).contains("router"));
     assert!(rig.ok(&["apply", file]).contains(plan));
     rig.until_reachable(1, 2);
-    // The API can own routers, too, but not the file's, and not in a namespace with another router.
+    // The API can create routers, too. The API can neither change the file's routers nor create a router in a namespace
+    // that already has a router.
     for (path, body, status, said) in [
         ("routers/edge", "{}", "409", "belongs to file"),
         ("routers/core", "{}", "422", "is already that of router `core`"),

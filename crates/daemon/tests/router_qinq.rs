@@ -116,8 +116,8 @@ fn two_tags_are_routed_like_one() {
         rig.start(&text);
         let _far = far(&rig, &format!("qinq = [\"100.20\"]\n{outer}"));
         address(&rig);
-        // Kernels at both ends: ARP, ND and echo by the devices. Forwarding: in with two tags, out without,
-        // and back.
+        // The kernels at both ends answer ARP, ND and echo requests on the VLAN devices. Forwarded packets arrive with
+        // two tags and leave without tags, and replies the other way round.
         for to in ["10.30.0.1", "fd00:30::1", "10.8.2.2", "fd00:8:2::2"] {
             reaches(&rig, &[to]);
         }

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use rig::{PATIENCE, Rig};
 use testbed::{eventually, require};
 
-/// Starts a router with an interface for each host. The hooks of the interfaces route.
+/// Starts a router with an interface for each host. The hooks of the interfaces forward packets.
 fn start(hosts: u8) -> Rig {
     let mut rig = Rig::routed(hosts);
     let all = rig.configuration("");
@@ -140,7 +140,7 @@ fn what_only_the_kernel_follows_goes_by_its_word() {
     assert!(why(&rig, "10.9.0.1").contains("for some packets only"), "{}", why(&rig, "10.9.0.1"));
     ip("route del 10.9.0.0/24 tos 0x10");
     until(&["-Q", "0x10"], [3, 0]);
-    // A rule uses all routes of the main table except for the default route, and another rule a further
+    // One rule selects all routes of the main table except for the default route, and another rule selects another
     // table.
     ip("route del 10.9.0.0/24");
     ip("route add default via 10.8.2.2");

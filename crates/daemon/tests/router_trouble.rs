@@ -51,7 +51,8 @@ fn router(rig: &Rig) -> serde_json::Value {
     all[0].clone()
 }
 
-/// Returns the packets of a class that were punted to the kernel, and that were over the limit.
+/// Returns the number of packets of a class that were punted to the kernel, and the number of packets of the class that
+/// exceeded the limit.
 fn punted(rig: &Rig, class: &str) -> (u64, u64) {
     let router = router(rig);
     let punt = router["punts"].as_array().unwrap().iter().find(|punt| punt["class"] == class).unwrap();
@@ -198,7 +199,8 @@ fn a_default_route_that_flaps_harms_nobody() {
     assert!(rig.ok(&["show", "why", "192.0.2.1"]).contains("10.8.3.2"));
 }
 
-/// The daemon is stopped while the kernel's table grows and shrinks by more than the socket's buffer holds.
+/// Checks that the router's tables match the kernel's tables after notifications were lost. The daemon is stopped while
+/// the kernel's table grows and shrinks by more than the socket's buffer holds.
 #[test]
 fn notifications_that_were_lost_leave_no_trace() {
     require!("ip", "ping", "ethtool");
@@ -240,7 +242,8 @@ fn notifications_that_were_lost_leave_no_trace() {
     rig.until_reachable(1, 2);
 }
 
-/// The kernel has more routes than the configured route limit of the router.
+/// Checks that the router reports the kernel's routes beyond its configured route limit, and forwards packets according
+/// to the other routes.
 #[test]
 fn routes_beyond_the_limit_are_named_and_the_others_forward() {
     require!("ip", "ping", "ethtool");
@@ -413,7 +416,7 @@ fn a_session_by_the_hook_lives_in_a_flood_of_forged_segments() {
     assert!(bgp.1 > 5_000 && arp.1 > 5_000, "most of the floods is dropped: {bgp:?} {arp:?}");
     assert!(session.0 >= 200 && session.1 == 0, "of the session nothing is: {session:?}");
     assert!(rig.dropped("h1", "punt-limit") >= bgp.1 + arp.1, "{}", rig.ok(&["show", "drops"]));
-    // The stock resolution of a neighbour goes on.
+    // The kernel still resolves neighbours.
     rig.lab.hub().run(["ip", "neigh", "flush", "dev", "h1"]).unwrap();
     assert!(rig.hosts[0].ping("10.8.1.1", 5).is_ok());
     let report = flow.stop().unwrap();
@@ -473,8 +476,8 @@ fn a_next_hops_device_goes_and_comes() {
 }
 
 /// The namespace of a router is deleted and recreated with its name. The router closes its sockets in the old
-/// namespace, which would otherwise continue to exist with all its devices, and opens in the new namespace with its
-/// ports.
+/// namespace, which would otherwise continue to exist with all its devices, and opens sockets and ports in the new
+/// namespace.
 #[test]
 fn a_router_follows_its_namespace() {
     require!("ip", "ping", "ethtool", "sysctl");

@@ -74,7 +74,7 @@ impl Vlans {
         self.rig.hosts[0].run(line).map_err(|error| error.to_string())
     }
 
-    /// Returns the packets that the port has sent.
+    /// Returns the number of packets that the port has sent.
     fn sent(&self, port: &str) -> u64 {
         self.rig.port(port)["counters"]["tx_packets"].as_u64().unwrap()
     }
@@ -172,11 +172,11 @@ fn vlans_are_interfaces_with_devices_in_the_kernel() {
     require!("ip", "ping", "ethtool");
     let all = Vlans::start();
     let (rig, hub) = (&all.rig, all.rig.lab.hub());
-    // Kernels at both ends: ARP, ND and echo by the VLAN devices.
+    // The kernels at both ends answer ARP, ND and echo requests on the VLAN devices.
     for to in ["10.20.100.1", "10.20.200.1", "fd00:20:100::1", "fd00:20:200::1"] {
         all.reaches(to);
     }
-    // Forwarding: in by the VLAN, out without a tag, and back.
+    // Forwarded packets arrive in the VLAN and leave without a tag, and replies the other way round.
     for to in ["10.8.2.2", "fd00:8:2::2"] {
         all.reaches(to);
         let before = (all.sent("h1"), all.sent("h2"));

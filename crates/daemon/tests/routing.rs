@@ -11,7 +11,7 @@ use std::time::Duration;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{UdpFlow, eventually, iperf_tcp, require};
 
-/// Returns a port for each host, in no bridge.
+/// Returns the configuration of one port for each host, without a bridge.
 fn configuration(rig: &Rig, extra: &str) -> String {
     let ports = rig.configuration(extra);
     ports

@@ -1,5 +1,5 @@
-//! Tests forwarding of known unicast in the driver hook, with the real binary between real hosts. No packet is lost or
-//! reordered when a flow moves between hook and worker, for any reason.
+//! Tests forwarding of known unicast in the hook (XDP program), with the real binary between real hosts. No packet is
+//! lost or reordered when a flow moves between hook and worker, for any reason.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -38,7 +38,7 @@ fn in_the_hook(rig: &Rig, port: &str) -> Result<(), String> {
     if came >= 100 && worked * 10 < came { Ok(()) } else { Err(format!("{worked} of {came} by workers")) }
 }
 
-/// Returns the frames of a port that its hook has sent to another port's device.
+/// Returns the number of frames of a port that the port's hook has sent to another port's device.
 fn bridged(rig: &Rig, port: &str) -> u64 {
     let status = rig.ok(&["xdp", "status", port, "--seconds", "0", "--json"]);
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();

@@ -127,7 +127,7 @@ fn shown(rig: &Rig) -> Value {
     all[0].clone()
 }
 
-/// Returns the packets that the steering has sent to a target.
+/// Returns the number of packets that the steering has sent to a target.
 fn sent(rig: &Rig, to: &str) -> u64 {
     let shown = shown(rig);
     let all = shown["sent"].as_array().unwrap();
@@ -341,8 +341,8 @@ fn flows_go_to_the_cpu_that_is_named() {
     back.unwrap();
 }
 
-/// In generic mode, frames for another CPU go to the worker, because the kernel would lose frames that a program
-/// redirects to another CPU.
+/// In generic mode, frames for another CPU stay with the kernel on the CPU that has received them, because the kernel
+/// would lose frames that a program redirects to another CPU.
 #[test]
 fn in_generic_mode_what_is_for_a_cpu_stays_with_the_kernel() {
     require!("ip", "ping", "ethtool");

@@ -164,7 +164,7 @@ fn who_comes_to_other_sockets_meanwhile_is_answered() {
     let version = || run(Command::new("ovs-appctl").args(["-T", "20", "-t"]).arg(&control).arg("version"));
     let snoop = rig.path("br0.snoop");
     let hear = || {
-        // The pause is long enough that ending sessions do not use all places.
+        // The pause is long enough that connections which are being closed do not use all places for clients.
         std::thread::sleep(std::time::Duration::from_millis(5));
         UnixStream::connect(&snoop).map(drop).map_err(|error| error.to_string())
     };
@@ -291,7 +291,8 @@ fn what_fails_behind_an_upgrade_ends_nothing_and_opens_no_filter() {
     rig.ok(&["apply", file.to_str().unwrap()]);
     assert_eq!(errors_of(&rig, "config"), Vec::<String>::new());
     let counted = more_than(&rig, counted);
-    // A successor ends after the predecessor released a port for it, before and after the successor opened the port.
+    // A successor ends after the predecessor has released a port for the successor, before and after the successor has
+    // opened the port.
     for step in ["parts", "rebuilt"] {
         std::fs::write(&fault, format!("port:h1 refuse\n{step} kill\n")).unwrap();
         assert!(!rig.trivium(&["upgrade", "--binary", TRIVIUM]).status.success());
@@ -372,7 +373,8 @@ const BEFORE: [(&str, &str); 15] = [
 /// Faults of a successor after it owns all resources.
 const AFTER: [(&str, &str); 3] = [("committed", "kill"), ("run", "kill"), ("run", "refuse")];
 
-/// Starts a daemon with unixctl, whose successors fail as a file states.
+/// Starts a daemon with a socket for `ovs-appctl`. Its successors fail at the steps that a fault file names. Returns
+/// the path of the fault file.
 fn faulty(rig: &mut Rig) -> std::path::PathBuf {
     let (control, fault) = (rig.path("ctl"), rig.path("fault"));
     let text = rig.configuration("ring_size = 4096");

@@ -38,7 +38,7 @@ fn reflector(rig: &Rig) -> String {
     compile(&Path::new(EXAMPLES).join("reflector.bpf.c"), rig.path("reflector.o"))
 }
 
-/// Compiles an object with a program of this section, name and body.
+/// Compiles an object file with one XDP program that has this section name, program name and function body.
 fn object(rig: &Rig, section: &str, name: &str, body: &str) -> String {
     let source = format!(
         "#include \"trivium.h\"\nSEC(\"{section}\") int {name}(struct xdp_md *ctx) {{ {body} }}\n\
@@ -105,7 +105,7 @@ fn hook(rig: &Rig, port: &str) -> Value {
     serde_json::from_str::<Value>(&text).unwrap()[0].clone()
 }
 
-/// Returns the name of the program in front of a port.
+/// Returns the name of the custom program that runs before a port's program.
 fn in_front(rig: &Rig, port: &str) -> Option<String> {
     hook(rig, port)["user_program"]["program"]["name"].as_str().map(str::to_owned)
 }
@@ -292,7 +292,8 @@ fn a_kill_and_a_restart_leave_it_where_the_hook_stays() {
     assert!(answered(&rig));
     assert_eq!(hook(&rig, "h1")["user_program"]["program"]["id"], id);
     assert_eq!(in_front(&rig, "h2"), None);
-    // Both also survive a stop. A later daemon removes the parts that it does not need completely.
+    // The hook and the custom program also survive a stop. A later daemon removes the parts that it does not need
+    // completely.
     rig.ok(&["stop"]);
     rig.daemon = None;
     eventually("the daemon has ended", PATIENCE, || {

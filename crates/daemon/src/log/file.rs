@@ -178,7 +178,7 @@ impl<'writer> FormatFields<'writer> for PlainFields {
     }
 }
 
-/// Formatter that writes log lines by the pattern of the log file.
+/// Formatter that writes log lines according to the pattern of the log file.
 pub struct FileLines(Arc<LogFile>);
 
 impl FileLines {

@@ -1,4 +1,4 @@
-//! Formatting of log lines by patterns (ovs-appctl(8), `vlog/set PATTERN:`), and of dates in log lines.
+//! Formatting of log lines according to patterns (ovs-appctl(8), `vlog/set PATTERN:`), and of dates in log lines.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -23,7 +23,8 @@ fn bundles_groups_and_meters_work_from_the_stock_client() {
     assert!(!refused.status.success());
     assert!(!ofctl(&rig, &["dump-flows"]).contains("priority=9"));
     assert!(reaches(&rig, 1, 2));
-    // A packet-out for a missing group is refused like a rule, and one for the tables is not.
+    // A packet-out to a missing group is refused, like a rule with this group. Packet-outs to an existing group and to
+    // the flow tables are accepted.
     let out = |actions: &str| {
         let packet =
             format!("in_port=controller packet={} actions={actions}", "ffffffffffff02000000000188b5");

@@ -133,7 +133,7 @@ fn no_packet_of_a_known_flow_is_lost_while_rules_change() {
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 5_000).unwrap();
     flow.wait_for(500, PATIENCE).unwrap();
     for round in 0..20 {
-        // The actions are equal but by another table, and other packets get new rules.
+        // The flow's packets get equal actions from another table, and other packets get new rules.
         let table = 2 + round;
         ofctl(&rig, &["add-flow", &format!("table={table},priority=1,actions=output:2")]);
         ofctl(&rig, &["mod-flows", &format!("in_port=1,actions=resubmit(,{table})")]);
@@ -187,7 +187,7 @@ fn a_port_that_changes_its_bridge_goes_by_the_new_rules() {
     rig.until_reachable(1, 2);
     let home = rig.configuration("") + "[bridge.br0.openflow]\n";
     let away = home.replace("[bridge.br0.port.h2]", "[bridge.br1.openflow]\n[bridge.br1.port.h2]");
-    // Traffic continues, so that the slow path sees it at once on its new bridge.
+    // Traffic continues, so that packets reach the slow path as soon as it serves the new bridge.
     let flow = UdpFlow::start(&rig.hosts[1], &rig.hosts[0], 2_000).unwrap();
     flow.wait_for(200, PATIENCE).unwrap();
     for _ in 0..2 {

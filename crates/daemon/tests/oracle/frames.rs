@@ -103,11 +103,11 @@ impl Random {
 /// A frame under construction.
 struct Draft {
     ethernet: [u8; 12],
-    /// Tags and EtherType, between the addresses and the IP header.
+    /// VLAN tags and EtherType, which follow the MAC addresses.
     types: Vec<u8>,
     /// IP header without options or extension headers.
     ip: Vec<u8>,
-    /// Options or extension headers.
+    /// IPv4 options or IPv6 extension headers.
     more: Vec<u8>,
     upper: Vec<u8>,
     /// Padding after the IP packet.
@@ -639,8 +639,8 @@ fn pseudo(source: &[u8], destination: &[u8], length: usize, protocol: u8) -> u32
     checksum::sum(source) + checksum::sum(destination) + length as u32 + u32::from(protocol)
 }
 
-/// Returns the part after the IP header. Port numbers are greater than 20000, because no program of the router listens
-/// on these ports.
+/// Returns the transport header and payload, which follow the IP header. Port numbers are greater than 20000, because
+/// no program of the router listens on these ports.
 fn upper(protocol: u8, source: &[u8], destination: &[u8], payload: &[u8], number: u32) -> Vec<u8> {
     let ports = [0x4e, 0x20 + (number % 50) as u8, 0x4e, 0x60 + (number % 7) as u8];
     let (mut header, check) = match protocol {

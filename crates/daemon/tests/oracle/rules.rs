@@ -148,9 +148,10 @@ fn icmpv6(frame: &[u8]) -> Option<u8> {
     (frame.get(12..14)? == [0x86, 0xdd] && frame[20] == 58).then(|| frame.get(54).copied())?
 }
 
-/// Returns whether a worker itself sends this kind of ICMPv6 error: the packet has no extension headers, and has no
-/// route or a prohibit route. The source of these errors is compared. If the route to the sender has an MTU, the kernel
-/// sends the error, because it handles all packets of such routes.
+/// Returns whether a worker, and not the kernel, sends this kind of ICMPv6 error. A worker sends the error for a packet
+/// without extension headers that has no route or a prohibit route. The test compares the source addresses of such
+/// errors. If the route to the sender has an MTU, the kernel sends the error, because it handles all packets of such
+/// routes.
 fn is_workers(frame: &[u8]) -> bool {
     const EXTENSIONS: [u8; 8] = [0, 43, 44, 50, 51, 60, 135, 139];
     let quoted = frame.get(68).copied();

@@ -30,7 +30,7 @@ pub fn group(random: &mut Random, id: u8, version: &str) -> (String, BTreeSet<u8
         ]),
         _ => "",
     };
-    // All buckets use one port, so that all send nothing if it is the input port.
+    // All buckets use one port. If this port is the input port, no bucket sends anything.
     let port = 1 + random.below(PORTS.into());
     let mut line = format!("group_id={id},type=select,{method}");
     let mut may = BTreeSet::new();
@@ -76,7 +76,7 @@ pub fn action(random: &mut Random) -> String {
     multipath(random, fields, to)
 }
 
-/// Hash methods and fields under the names of `ovs-ofctl`.
+/// Names of the hash methods and fields in `ovs-ofctl`.
 const FIELDS: [&str; 7] =
     ["eth_src", "symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "nw_src", "nw_dst", "symmetric_l3"];
 /// Hash methods that have equal results for both directions of a flow.
@@ -91,7 +91,8 @@ pub fn multipath(random: &mut Random, fields: &str, to: usize) -> String {
     shown(&choose, LINKS + links, to)
 }
 
-/// Returns a clone action that chooses into the second register and sends a copy with the choice.
+/// Returns a clone action that writes a choice to the second register, and sends a copy of the packet that contains the
+/// choice.
 fn shown(choose: &str, who: u8, to: usize) -> String {
     let sign = u64::from(SIGN[0]) << 40 | u64::from(SIGN[1]) << 32 | u64::from(who) << 24;
     format!(

@@ -48,7 +48,7 @@ pub struct Features {
 
 impl Features {
     pub fn of(rules: &Rules) -> Features {
-        // A resubmit returns only from the tables behind the first one.
+        // Rules of table 0 are not reached by a `resubmit`, so only rules of other tables count.
         let writes_after_length_check = rules.flows.iter().any(|flow| {
             let written = flow.split_once("check_pkt_larger").map_or("", |(_, after)| after);
             !flow.starts_with("table=0,")
@@ -299,7 +299,7 @@ fn of_learning_bridges(frame: &Frame, members: &[Member], ovs: &ByPort, ours: &B
     if vendors && sent_more(ours, ovs) {
         return Some(Difference::VendorGroup);
     }
-    // The packet may also end at a third tag, after what `NORMAL` sent.
+    // The packet may also end at a third tag after `NORMAL` has sent frames.
     let (mut unchanged, mut count) = (frame.bytes.clone(), 0);
     walk_tags(&mut unchanged, |tci| {
         tci[0] &= 0xef;
@@ -333,7 +333,7 @@ fn of_learning_bridges(frame: &Frame, members: &[Member], ovs: &ByPort, ours: &B
             return Some(Difference::SecondTag);
         }
     }
-    // On an access port OVS removes both tags, and on another one OVS does not flood the frame.
+    // OVS sends the frame without both tags to some access ports, and does not flood the frame to other access ports.
     let mut tags = 0;
     walk_tags(&mut frame.bytes.clone(), |_| tags += 1);
     let [access, others] = [true, false].map(|wanted| {

@@ -180,7 +180,7 @@ impl Draft<'_> {
         tags
     }
 
-    /// Returns EtherType and content of the part after the tags.
+    /// Returns the EtherType and the bytes that follow the VLAN tags.
     fn network(&mut self, payload: Vec<u8>) -> (u16, Vec<u8>) {
         match self.random.below(20) {
             0..8 => (0x0800, self.ipv4(payload)),

@@ -102,11 +102,11 @@ impl Kind {
 struct Writer<'r> {
     random: &'r mut Random,
     kind: Kind,
-    /// Whether the rule matches a tag or has pushed one.
+    /// Whether the rule matches a VLAN tag or has pushed one.
     tagged: bool,
-    /// Whether the rule matches the last label (`Some(true)`) or a label before it.
+    /// Whether the rule matches the last MPLS label of the stack (`Some(true)`) or a label before it (`Some(false)`).
     bottom: Option<bool>,
-    /// Protocol after the label that the rule has pushed.
+    /// Protocol of the packet below the MPLS label that the rule has pushed.
     under: Kind,
     /// Whether rules write action sets. No rule then decrements the TTL, because Trivium applies no action
     /// set to an expired packet.
@@ -123,7 +123,7 @@ struct Writer<'r> {
     exits: bool,
 }
 
-/// Versions of the rule sets, in turn.
+/// OpenFlow versions of the rule sets, which are used in turn.
 pub const VERSIONS: [&str; 7] =
     ["OpenFlow10", "OpenFlow13", "OpenFlow11", "OpenFlow15", "OpenFlow12", "OpenFlow13", "OpenFlow15"];
 

@@ -15,7 +15,7 @@ use super::frames::{Frame, PORTS};
 use super::rig::cables::{Cables, Output, Readers, deliver};
 use super::rig::{PATIENCE, Rig};
 
-/// Inputs of a switch.
+/// Inputs through which the test sends frames to the ports of a switch.
 enum Ways {
     /// Streams of OVS's dummy devices. A length of two octets precedes each frame.
     Streams(Vec<UnixStream>),

@@ -14,7 +14,7 @@ pub type Output = (u8, Vec<u8>);
 
 /// The ends of the cables in the test's namespace.
 pub struct Cables {
-    /// Senders of port 1 and up.
+    /// Senders of frames into the ports of the bridge, one per port, beginning with port 1.
     pub senders: Vec<RawSender>,
     pub outputs: Receiver<Output>,
     pub readers: Readers,

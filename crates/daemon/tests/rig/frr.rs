@@ -97,7 +97,7 @@ impl Frr {
         if output.status.success() { Ok(said) } else { Err(said) }
     }
 
-    /// Kills a daemon like a crash.
+    /// Kills a daemon without an orderly shutdown, like a crash.
     pub fn kill(&mut self, daemon: &str) {
         let process = self.daemons.remove(daemon).unwrap();
         let pid = process.pid();

@@ -1,4 +1,5 @@
-//! Datagrams to a socket of the hub's kernel behind a port's device. They arrive only while the device has no filter.
+//! Sends datagrams from a host, through a port's device, to a socket of the hub's kernel. The datagrams arrive only
+//! while the device has no filter.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use testbed::{Host, wait_until};
 
 use super::{PATIENCE, Rig};
 
-/// Address of the hub's socket, at the device of a port.
+/// IP address of the hub's socket, which is assigned to the device of a port.
 const HUB: &str = "10.8.0.101";
 
 /// A sender of datagrams on a host, and the hub's socket to which it sends. Both end when the value is dropped.

@@ -74,7 +74,7 @@ impl Rig {
         hub.run(["sysctl", "-qw", &format!("net.ipv6.conf.{device}.disable_ipv6=0")]).unwrap();
         hub.run(["ip", "address", "add", &format!("fd00:8:{number}::1/64"), "dev", device, "nodad"]).unwrap();
         host.run(["ethtool", "-K", "eth0", "gro", "on"]).unwrap();
-        // Frames of workers and of the hook stay in order on a veth only without it.
+        // On a veth device, frames of workers and frames of the hook stay in order only without TSO.
         hub.run(["ethtool", "-K", device, "tso", "off"]).unwrap();
         host.add_ipv6(&format!("fd00:8:{number}::2/64")).unwrap();
         host.run(["ip", "route", "add", "default", "via", &format!("10.8.{number}.1")]).unwrap();
@@ -221,7 +221,7 @@ impl Rig {
             .collect()
     }
 
-    /// Returns the packets received on a port that were dropped for this reason.
+    /// Returns the number of packets received on a port that were dropped for this reason.
     pub fn dropped(&self, port: &str, reason: &str) -> u64 {
         let all: Vec<serde_json::Value> =
             serde_json::from_str(&self.ok(&["show", "drops", port, "--json"])).unwrap();
