@@ -21,7 +21,7 @@ fn main() {
 /// Returns the abbreviated hash of the checked-out commit, followed by `-dirty` if tracked files differ.
 fn commit() -> Option<String> {
     let folder = git(&["rev-parse", "--absolute-git-dir"])?;
-    // The branch's own file changes with each commit; `HEAD`, with each checkout; the index, with what is added.
+    // The log of `HEAD` changes with each commit, `HEAD` with each checkout, and the index when files are added.
     for file in ["HEAD", "logs/HEAD", "index"] {
         println!("cargo::rerun-if-changed={folder}/{file}");
     }

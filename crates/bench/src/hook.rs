@@ -65,7 +65,8 @@ fn measure(args: &XdpBench) -> Result<Vec<Measured>, Failure> {
     let mut measured: Vec<Measured> =
         planes.iter().map(|plane| Measured { plane: *plane, rates: Vec::new() }).collect();
     for round in 0..args.rounds {
-        // The order of planes is reversed every other round, so that drift over the run favours none of them.
+        // The order of the variants is reversed in every other round, so that a drift of the machine's speed favours no
+        // variant.
         let turn: Vec<usize> = match round % 2 {
             0 => (0..planes.len()).collect(),
             _ => (0..planes.len()).rev().collect(),

@@ -65,8 +65,8 @@ impl ConfigDiff {
                 .map(|(_, object, port)| (object, port))
                 .collect::<BTreeSet<_>>()
         };
-        // Memberships and entries that are removed only to be added again with a port or a router that is
-        // removed and added.
+        // Memberships and entries whose port or router is removed and added again. They are removed and added again as
+        // well, and get no lines of their own.
         let kept: BTreeSet<_> = edges(false).intersection(&edges(true)).cloned().collect();
         let mut lines = Vec::new();
         for change in &self.changes {

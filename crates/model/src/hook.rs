@@ -11,7 +11,7 @@ use crate::{Config, WhenDown};
 pub struct HookPolicy {
     /// Whether the program of the hook stays attached when the daemon ends.
     pub persist: bool,
-    /// Handling of packets that a hook without a daemon cannot forward itself.
+    /// Handling of packets that the hook cannot forward itself while no daemon runs.
     pub when_down: WhenDown,
 }
 

@@ -459,8 +459,8 @@ impl Layers {
     /// # Errors
     ///
     /// Returns a refusal for each object that two owners have, and for each member, static entry or interface whose
-    /// bridge or router does not exist. The latter occurs when a new configuration file omits a bridge that an object
-    /// of the API still uses.
+    /// bridge or router does not exist. The second case occurs when a new configuration file omits a bridge that an
+    /// object of the API still uses.
     pub fn merged(&self) -> Result<Merged, Vec<Refusal>> {
         let mut merged = Merged { config: self.base.clone(), ..Merged::default() };
         let mut refusals = Vec::new();

@@ -102,7 +102,7 @@ fn step(now: &mut Config, change: &ConfigChange, new: &Config) {
     }
 }
 
-/// Makes a change of a router or of one of its ports.
+/// Applies a change of a router or of one of its ports.
 fn step_of_router(now: &mut Config, change: ConfigChange) {
     match change {
         ConfigChange::RemoveRouterPort { router, port } => {
@@ -266,7 +266,7 @@ fn a_router_changes_in_place_but_for_its_namespace() {
          ~ router.edge: namespace default -> \"red\" (made anew)\n\
          ~ router.edge.port.a: miss unreachable (joins again)\n"
     );
-    // VLANs of a port that are interfaces.
+    // VLANs of a port can be interfaces.
     let tagged = with("[router.edge.port.a]\nvlans=[100,\"20-29\"]\n[router.edge.port.b]\nmiss='punt'\n", "");
     assert_eq!(
         diff(&old, &tagged).to_string(),

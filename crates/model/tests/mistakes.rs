@@ -253,7 +253,8 @@ to = "kernel"
             "t:11:2: warning: steer: `steer` is the old spelling of `steering`; write `steering`",
         ]
     );
-    // Both spellings at once contradict each other. A key in its old spelling has the checks of the new one.
+    // A table that contains both spellings of a key is refused. A key in its old spelling is checked like the key in
+    // its new spelling.
     let text = "[port.a]\nkind='null'\nspread=true\nsoftware_rss=false\nsteer='s'\n[port.b]\nkind='ring'\nspread=7\n";
     let said: Vec<_> = problems(text).iter().map(ToString::to_string).collect();
     assert_eq!(

@@ -8,7 +8,7 @@ use generate::config;
 use model::{Change, Config, Fragment, Layers, ObjectKey, Owner, Refusal};
 use proptest::prelude::*;
 
-/// Assigns the objects of a configuration to the file and the API by a list of choices.
+/// Assigns each object of a configuration to the file or to the API, according to a list of choices.
 fn split(config: &Config, choices: &[bool]) -> Layers {
     let mut layers = Layers::default();
     let whole = Fragment::from(config);

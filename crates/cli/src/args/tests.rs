@@ -204,7 +204,7 @@ fn every_field_of_a_rule_has_its_flag() {
     let path = ["xdp", "filter", "add"].into_iter();
     let add = path.fold(&command, |command, name| command.find_subcommand(name).unwrap());
     let flags: Vec<&str> = add.get_arguments().filter_map(clap::Arg::get_long).collect();
-    // The reader tells the keys that it knows where it is asked for another.
+    // For an unknown key, the configuration reader returns the keys that it knows for this action.
     let known = |action: &str| {
         let rule = format!(r#"{{"rule":[{{"name":"r","action":"{action}","other":1}}]}}"#);
         let problems = model::load_change(&model::ObjectKey::Filter("edge".parse().unwrap()), &rule);
@@ -295,7 +295,7 @@ fn every_example_in_the_help_is_understood() {
 /// command line must be valid, too.
 fn assert_typed(line: &str) {
     let line = line.split([';', '#']).next().unwrap_or(line).trim().trim_end_matches('&');
-    // What stands in quotes is one word.
+    // A text in quotes is one word.
     let words: Vec<&str> = line
         .split('"')
         .enumerate()

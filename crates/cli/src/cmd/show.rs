@@ -100,7 +100,8 @@ impl Subcommand for Shown {
     fn augment_subcommands(command: Command) -> Command {
         let own = Own::augment_subcommands(Command::new("show"));
         let lists = LISTS.iter().enumerate();
-        // Commands with a file of their own have an order already, which does not count the other commands.
+        // Commands with a file of their own already have a display order, but this order ignores the other commands.
+        // Therefore each command gets its order in the list.
         lists
             .fold(command, |command, (at, list)| command.subcommand(subcommand(list, &own).display_order(at)))
     }

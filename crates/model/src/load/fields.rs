@@ -303,8 +303,6 @@ impl<'n> Fields<'n> {
         self.parsed(key, |text, source| Cause::BadName { text, what: "device", source }, findings)
     }
 
-    /// Reads the network namespace in the key `namespace`. Returns `Some(None)` if the key is absent. Returns `None` if
-    /// the namespace is invalid, because the device is then unknown.
     /// Reads the name of a port's device. The default is the name of the port, if this name is a valid device name.
     pub fn device_of(&mut self, port: &PortName, findings: &mut Findings) -> Option<DeviceName> {
         if self.has("device") {
@@ -320,6 +318,8 @@ impl<'n> Fields<'n> {
         }
     }
 
+    /// Reads the network namespace in the key `namespace`. Returns `Some(None)` if the key is absent. Returns `None` if
+    /// the namespace is invalid, because the device is then unknown.
     pub fn namespace(&mut self, findings: &mut Findings) -> Option<Option<Namespace>> {
         let bad = |text, source| Cause::BadName { text, what: "namespace", source };
         let namespace = self.parsed("namespace", bad, findings);

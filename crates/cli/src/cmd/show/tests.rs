@@ -211,7 +211,7 @@ fn what_is_typed_is_what_is_asked() {
             panic!("{line}")
         };
         block_on(show(&daemon.client, &args)).unwrap();
-        // An unnamed router is looked up by an earlier request.
+        // If no router is named, an earlier request determines the router.
         let asked: Vec<String> = daemon.asked.try_iter().collect();
         assert_eq!(asked.last().map(String::as_str), Some(path), "{line}");
     }

@@ -239,14 +239,14 @@ fn a_text_filters_the_rows() {
     let drawn = screen(&mut app, 80, 24);
     assert!(drawn.contains("2 of 3 ports with \"TAP\"") && drawn.contains("\nfilter: TAP_\n"), "{drawn}");
     assert!(!drawn.contains("\neth0"), "{drawn}");
-    // While the text is typed, no key has another meaning.
+    // While the user types the filter, keys have no other meaning.
     type_text(&mut app, "1q");
     assert_eq!((app.table().filter.as_str(), app.page), ("TAP1q", Page::Ports));
     assert!(screen(&mut app, 80, 24).contains("no port contains \"TAP1q\""));
     press(&mut app, KeyCode::Backspace);
     press(&mut app, KeyCode::Enter);
     assert_eq!(keys(&app), ["tap1", "tap10"]);
-    // The filter belongs to the page.
+    // Each page has its own filter.
     press(&mut app, KeyCode::Char('7'));
     assert_eq!(keys(&app), ["eth0 no-member", "eth0 rx-ring-full"]);
     press(&mut app, KeyCode::Char('1'));
@@ -267,7 +267,7 @@ fn keys_choose_the_column_and_the_direction_of_the_order() {
     };
     assert_eq!(heading(&mut app), "PORT▲");
     assert_eq!(keys(&app), ["eth0", "tap1", "tap10"]);
-    // From the name over the state to the received packets a second.
+    // The sort column changes from the name via the state to the received packets per second.
     press(&mut app, KeyCode::Right);
     press(&mut app, KeyCode::Char('>'));
     assert_eq!(heading(&mut app), "RX p/s▼");
@@ -284,7 +284,7 @@ fn keys_choose_the_column_and_the_direction_of_the_order() {
     assert_eq!(heading(&mut app), "PORT▲");
     press(&mut app, KeyCode::Left);
     assert_eq!(heading(&mut app), "DROPS/s▼");
-    // The order belongs to the page.
+    // Each page has its own sort order.
     press(&mut app, KeyCode::Char('4'));
     assert_eq!(app.table().order, Page::Flows.order());
 }
@@ -302,7 +302,7 @@ fn a_paused_view_does_not_change() {
     press(&mut app, KeyCode::Char('p'));
     let after = screen(&mut app, 80, 24);
     assert!(after.contains("\ntap2 ") && !after.contains("PAUSED"), "{after}");
-    // The rates of the time of the pause are known, too.
+    // The rates from the time of the pause are part of the history, too.
     counters.at_ns += 1_000_000_000;
     app.update(Update::Counters(counters), second(5));
     let history = app.readings().sheet(Page::Ports).line("eth0").unwrap().history(&[2]);
@@ -353,7 +353,7 @@ fn the_selection_follows_its_row_through_a_new_order() {
     press(&mut app, KeyCode::Char('r'));
     press(&mut app, KeyCode::Up);
     assert_eq!(selected(&app), "tap10");
-    // A row that has gone leaves the selection at its place.
+    // If the selected row disappears, the row that takes its place is selected.
     let mut without = counters(4);
     without.ports.remove("tap10");
     app.update(Update::Counters(without), second(4));
@@ -371,13 +371,13 @@ fn enter_shows_details_and_escape_returns() {
     assert!(drawn.contains("port tap1: up, tap, device tap1, bridge br0"), "{drawn}");
     assert!(!press(&mut app, KeyCode::Esc));
     assert_eq!(app.detail, None);
-    // A drop leads to the port at which the packets arrived.
+    // The details of a drop are the details of the port at which the packets arrived.
     type_text(&mut app, "7");
     press(&mut app, KeyCode::Enter);
     assert_eq!(app.detail.as_deref(), Some("eth0"));
     let drawn = screen(&mut app, 80, 24);
     assert!(drawn.contains("no-member") && drawn.contains("rx-ring-full"), "{drawn}");
-    // A bridge leads to its OpenFlow rules.
+    // The details of a bridge are the bridge's OpenFlow rules.
     type_text(&mut app, "3");
     assert_eq!(app.detail, None);
     press(&mut app, KeyCode::Enter);

@@ -21,7 +21,7 @@ pub struct AfXdp {
 }
 
 impl AfXdp {
-    /// Keys of the kind in addition to the keys of [`XdpOptions`].
+    /// Keys of `[port.NAME]` that are specific to this kind of port, in addition to the keys of [`XdpOptions`].
     pub(super) const KEYS: &[&str] = &["device", "namespace", "queues"];
 
     pub(super) fn read(name: &PortName, fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Self> {

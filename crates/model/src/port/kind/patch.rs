@@ -15,7 +15,7 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// Keys of the kind.
+    /// Keys of `[port.NAME]` that are specific to this kind of port.
     pub(super) const KEYS: &[&str] = &["peer"];
 
     pub(super) fn read(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Self> {

@@ -45,7 +45,7 @@ impl PcapTiming {
 }
 
 impl Pcap {
-    /// Keys of the kind.
+    /// Keys of `[port.NAME]` that are specific to this kind of port.
     pub(super) const KEYS: &[&str] = &["read", "write", "loop", "timing"];
 
     pub(super) fn read(fields: &mut Fields<'_>, findings: &mut Findings) -> Self {

@@ -13,7 +13,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Keys of the kind.
+    /// Keys of `[port.NAME]` that are specific to this kind of port.
     pub(super) const KEYS: &[&str] = &["size"];
 
     pub(super) fn read(fields: &mut Fields<'_>, findings: &mut Findings) -> Self {

@@ -25,7 +25,7 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Keys of the kinds.
+    /// Keys of `[port.NAME]` that are specific to these kinds of ports.
     pub(super) const KEYS: &[&str] = &["device", "namespace", "queues", "address", "mac"];
 
     pub(super) fn read(name: &PortName, fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Self> {

@@ -42,7 +42,7 @@ pub struct Peer {
 }
 
 impl Veth {
-    /// Keys of the kind in addition to the keys of [`XdpOptions`].
+    /// Keys of `[port.NAME]` that are specific to this kind of port, in addition to the keys of [`XdpOptions`].
     pub(super) const KEYS: &[&str] = &["device", "namespace", "queues", "peer"];
 
     pub(super) fn read(name: &PortName, fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Self> {
