@@ -28,6 +28,8 @@ pub struct Depot {
     free: sync::mpmc::Ring<u32>,
     /// Number of AF_XDP sockets that share the frame memory.
     sockets: AtomicU32,
+    /// Number of frames that the fill rings of these sockets lack to their minima of at most [`LEAST_FILL`] frames.
+    lacking: AtomicU32,
 }
 
 /// Share of the frame memory that one AF_XDP socket may use. The memory is divided as follows:
@@ -40,6 +42,8 @@ pub struct MemoryShare {
     depot: Arc<Depot>,
     /// Number of frames in half of the memory.
     half: u32,
+    /// Number of frames that the socket's fill ring lacks to its minimum, as counted in [`Depot::lacking`].
+    lacking: u32,
 }
 
 impl MemoryShare {
@@ -61,6 +65,17 @@ impl MemoryShare {
         is_scarce.then(|| self.of(self.half / 4))
     }
 
+    /// Records how many frames the socket's fill ring lacks to its minimum. The same number of free frames is then
+    /// reserved for fill rings.
+    #[inline]
+    pub fn set_lacking(&mut self, frames: u32) {
+        if frames != self.lacking {
+            // Wraps around if the number falls.
+            self.depot.lacking.fetch_add(frames.wrapping_sub(self.lacking), Ordering::Relaxed);
+            self.lacking = frames;
+        }
+    }
+
     fn of(&self, frames: u32) -> u32 {
         let sockets = self.depot.sockets.load(Ordering::Relaxed).max(1);
         (frames / sockets).max(LEAST_FILL)
@@ -70,6 +85,7 @@ impl MemoryShare {
 impl Drop for MemoryShare {
     fn drop(&mut self) {
         self.depot.sockets.fetch_sub(1, Ordering::Relaxed);
+        self.depot.lacking.fetch_sub(self.lacking, Ordering::Relaxed);
     }
 }
 
@@ -99,6 +115,7 @@ impl Depot {
             quarantine: Quarantine::default(),
             free: ring,
             sockets: AtomicU32::new(0),
+            lacking: AtomicU32::new(0),
         })
     }
 
@@ -156,7 +173,8 @@ impl Depot {
     #[must_use]
     pub fn share(self: &Arc<Self>) -> MemoryShare {
         self.sockets.fetch_add(1, Ordering::Relaxed);
-        MemoryShare { depot: Arc::clone(self), half: self.memory.frames() / 2 }
+        self.lacking.fetch_add(LEAST_FILL, Ordering::Relaxed);
+        MemoryShare { depot: Arc::clone(self), half: self.memory.frames() / 2, lacking: LEAST_FILL }
     }
 
     fn put_back(&self, frames: &[u32]) {
@@ -173,11 +191,14 @@ impl Depot {
         &self.memory
     }
 
-    /// Returns the number of free frames that are reserved for the fill rings of the AF_XDP sockets that share the
-    /// frame memory. Other queues do not receive packets into these frames.
+    /// Returns how many of `free` free frames are reserved for the fill rings of the AF_XDP sockets that share the
+    /// frame memory. Other queues do not receive packets into these frames. The frames that the rings lack are
+    /// reserved. Rings that are full now may need frames soon, so at most half of the free frames is reserved for
+    /// them.
     #[must_use]
-    pub fn reserved(&self) -> usize {
-        (self.sockets.load(Ordering::Relaxed) * LEAST_FILL) as usize
+    pub fn reserved(&self, free: usize) -> usize {
+        let for_all = (self.sockets.load(Ordering::Relaxed) * LEAST_FILL) as usize;
+        (self.lacking.load(Ordering::Relaxed) as usize).max(for_all.min(free / 2))
     }
 
     /// Returns the number of free frames in the depot. Free frames in pools and frames in rings are not

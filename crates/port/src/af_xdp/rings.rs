@@ -71,11 +71,13 @@ impl Rings {
         let free = self.fill.free(self.fill.size() - target + least);
         let standing = self.fill.size() - free;
         let wanted = target.saturating_sub(standing);
+        let minimum = LEAST_FILL.min(target);
+        share.set_lacking(minimum.saturating_sub(standing));
         if wanted < least {
             return;
         }
         let spare = u32::try_from((pool.depot().available() + pool.len()) / 8).unwrap_or(u32::MAX);
-        let wanted = wanted.min(spare.max(LEAST_FILL.min(target).saturating_sub(standing)));
+        let wanted = wanted.min(spare.max(minimum.saturating_sub(standing)));
         // A few frames do not justify an access to the ring's cache lines, which are shared with the kernel.
         if wanted < least && standing >= LEAST_FILL {
             return;
@@ -89,6 +91,7 @@ impl Rings {
         }
         if written > 0 {
             self.fill.publish(written);
+            share.set_lacking(minimum.saturating_sub(standing + written));
         }
     }
 
