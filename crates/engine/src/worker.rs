@@ -28,7 +28,9 @@ use crate::stage::flow_cache::{Flows, FlowsView};
 use crate::stage::path::{self, Source};
 use crate::stage::path_context::{Context, count};
 use crate::stage::transmit::{Egress, NOT_MINE, OwnedQueue};
-use crate::stage::{PuntRing, WorkerContext, openflow, patch, receive, software_rss, transmit};
+use crate::stage::{
+    CLONE_BUDGET, PuntRing, SEGMENT_BUDGET, WorkerContext, openflow, patch, receive, software_rss, transmit,
+};
 use crate::state::{Forwarding, Function};
 use crate::trace::{TraceFilter, TraceRecorder, Traced};
 
@@ -544,8 +546,8 @@ fn queue_id(source: &Source<'_>, egress: &Egress<'_>) -> QueueId {
     source.queue.map_or(QueueId(0), |index| egress.queues[index].id)
 }
 
-/// Takes packets that worker `from` has handed over: first the packets to transmit, and then a burst of packets
-/// to process that arrived on one port.
+/// Takes packets that worker `from` has handed over: first the packets to transmit, and then the packets to process, in
+/// runs of packets that arrived on one port.
 #[allow(clippy::too_many_arguments, reason = "the worker's parts, borrowed apart")]
 fn handed_over(
     forwarding: &Forwarding,
@@ -557,7 +559,7 @@ fn handed_over(
     local: &[u16],
     links: &mut WorkerRings,
     context: &mut WorkerContext,
-    trace: Option<&mut Producer<Box<Traced>>>,
+    mut trace: Option<&mut Producer<Box<Traced>>>,
 ) -> usize {
     let mut egress = Egress { queues, local, links, collected: None };
     let mut relayed = 0;
@@ -570,32 +572,16 @@ fn handed_over(
     if !context.patched.is_empty() {
         patch::through(forwarding, reader, None, burst, now, &mut egress, context, &mut NoRecord);
     }
-    let mut arrived = None;
-    while !burst.packets.is_full() {
-        match egress.links.take(from) {
-            // Packets of an OpenFlow bridge wait until the slow path exists.
-            Some((packet, port, seen)) if waits_for_slow_path(forwarding, port, context) => {
-                egress.links.put_back(from, packet, port, seen);
-                break;
-            }
-            Some((packet, port, seen)) if arrived.is_none_or(|first| first == (port, seen)) => {
-                arrived = Some((port, seen));
-                burst.packets.push(packet);
-            }
-            Some((packet, port, seen)) => {
-                egress.links.put_back(from, packet, port, seen);
-                break;
-            }
-            None => break,
-        }
-    }
-    let n = burst.len();
-    if let Some((port, seen)) = arrived {
+    let (mut taken, mut clones, mut segments) = (0, 0, 0);
+    // A run of one port may be short, if packets of several ports alternate.
+    while taken < port::BURST && clones < CLONE_BUDGET && segments < SEGMENT_BUDGET {
+        let Some((port, seen)) = take_run(forwarding, from, burst, &mut egress, context) else { break };
+        taken += burst.len();
         context.begin_burst();
         match forwarding.port(port) {
             Some(view) if view.accepts() => {
                 let source = Source { forwarding, port, view, queue: None, seen, origin: None, reader };
-                match (&forwarding.trace, trace) {
+                match (&forwarding.trace, trace.as_deref_mut()) {
                     (Some(filter), Some(ring)) => {
                         traced(&source, filter, ring, burst, now, &mut egress, context)
                     }
@@ -605,9 +591,35 @@ fn handed_over(
             Some(_) => refuse(port, DropReason::PortDown, burst, context),
             None => refuse(port, DropReason::PortRemoved, burst, context),
         }
+        clones += CLONE_BUDGET - context.clones_left;
+        segments += SEGMENT_BUDGET - context.segments_left;
     }
-    context.counters.taken_over.add((relayed + n) as u64);
-    relayed + n
+    context.counters.taken_over.add((relayed + taken) as u64);
+    relayed + taken
+}
+
+/// Takes the next packets that worker `from` has handed over and that arrived on one port, as a burst. Returns the
+/// port, and whether the port's ingress stage has processed the packets. Returns `None` if no packet can be taken now.
+fn take_run(
+    forwarding: &Forwarding,
+    from: usize,
+    burst: &mut Burst,
+    egress: &mut Egress<'_>,
+    context: &WorkerContext,
+) -> Option<(PortId, bool)> {
+    let mut run = None;
+    while !burst.packets.is_full()
+        && let Some((packet, port, seen)) = egress.links.take(from)
+    {
+        // Packets of an OpenFlow bridge wait until the slow path exists.
+        if waits_for_slow_path(forwarding, port, context) || run.is_some_and(|run| run != (port, seen)) {
+            egress.links.put_back(from, packet, port, seen);
+            break;
+        }
+        run = Some((port, seen));
+        burst.packets.push(packet);
+    }
+    run
 }
 
 /// Returns whether packets of `port` must wait in the port's receive queues. This is the case if

@@ -53,6 +53,17 @@ impl Pair {
         first.while_offline(|| second.while_offline(|| engine.update(change)));
     }
 
+    /// Enables software RSS, which hands all packets over to the second worker.
+    fn spread(&mut self) {
+        self.publish(|forwarding| {
+            for port in [ATTACKER, VICTIM] {
+                let view = forwarding.port(port).unwrap().clone();
+                let rss_table = Some(Arc::new([WorkerId(1); RSS_BUCKETS]));
+                forwarding.set_port(port, Some(PortView { rss_table, ..view }));
+            }
+        });
+    }
+
     /// Sends packets to a port of the first worker, which processes them. The second worker does nothing.
     fn send(&mut self, port: PortId, packets: usize, bytes: &[u8]) {
         for _ in 0..packets {
@@ -94,17 +105,27 @@ fn a_flood_of_one_port_leaves_places_in_the_output_ring_for_another_port() {
 #[test]
 fn a_flood_of_one_port_leaves_places_in_the_work_ring_for_another_port() {
     let mut pair = Pair::new();
-    pair.publish(|forwarding| {
-        for port in [ATTACKER, VICTIM] {
-            let view = forwarding.port(port).unwrap().clone();
-            let rss_table = Some(Arc::new([WorkerId(1); RSS_BUCKETS]));
-            forwarding.set_port(port, Some(PortView { rss_table, ..view }));
-        }
-    });
+    pair.spread();
     pair.send(ATTACKER, 3000, &frame(1, 2, 0));
     pair.send(VICTIM, 300, &frame(3, 2, 0));
     assert_eq!((pair.lost(ATTACKER), pair.lost(VICTIM)), (3000 - 1024, 0));
     assert_eq!(pair.left(), 1024 + 300);
+}
+
+/// Checks that packets of two ports that alternate in a ring are processed as fast as packets of one port. A worker
+/// whose rounds are long would otherwise process one packet of the ring in a round.
+#[test]
+fn alternating_ports_do_not_slow_down_a_ring() {
+    let mut pair = Pair::new();
+    pair.spread();
+    for _ in 0..64 {
+        pair.send(ATTACKER, 1, &frame(1, 2, 0));
+        pair.send(VICTIM, 1, &frame(3, 2, 0));
+    }
+    pair.second.round();
+    let mut batch = Batch::new();
+    assert_eq!(pair.far[OUT.index()].receive(&mut pair.pool, &mut batch), 128);
+    batch.drain(..).for_each(|packet| pair.pool.free(packet));
 }
 
 /// Checks that packets that span many frames, such as packets from TAP ports, occupy a limited part of the frame memory
