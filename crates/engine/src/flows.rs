@@ -382,6 +382,14 @@ pub(crate) struct Upcall {
     pub extended: ExtendedKey,
 }
 
+impl Upcall {
+    /// Returns the port whose share of the slow path the packet uses: the port on which the packet was received, even
+    /// if the packet has passed patch ports.
+    pub fn ingress(&self) -> PortId {
+        self.packet.arrival().unwrap_or(self.port)
+    }
+}
+
 /// A megaflow to install in a worker's cache. The worker takes the megaflow out of the box and returns the empty box to
 /// the slow path for reuse.
 #[derive(Default)]

@@ -479,7 +479,7 @@ impl SlowPath {
         self.unhook(id);
         if let Some(record) = self.records.get_mut(id as usize).and_then(Option::take) {
             self.unname(record.name, id);
-            self.budgets.remove(record.worker, record.port, record.mask);
+            self.budgets.remove(record.worker, record.ports(), record.mask);
             if let Some(moved) = self.sweeps.remove(record.bridge.tables.number(), record.place)
                 && let Some(Some(moved)) = self.records.get_mut(moved as usize)
             {
@@ -541,15 +541,15 @@ impl SlowPath {
         did
     }
 
-    /// Moves upcalls from the workers' rings to the queues of the ports on which the packets arrived. Returns
-    /// whether there were any upcalls.
+    /// Moves upcalls from the workers' rings to the queues of the ports on which the packets were received
+    /// ([`Upcall::ingress`]). Returns whether there were any upcalls.
     fn collect(&mut self) -> bool {
         let mut did = false;
         for worker in 0..self.workers.len() {
             for _ in 0..crate::flows::UPCALLS {
                 let Some(upcall) = self.workers[worker].upcalls.pop() else { break };
                 did = true;
-                self.queues.entry(upcall.port).or_default().push_back((worker, upcall));
+                self.queues.entry(upcall.ingress()).or_default().push_back((worker, upcall));
             }
         }
         did
@@ -618,7 +618,7 @@ impl SlowPath {
         let worker = record.worker;
         self.tell(&record, true);
         self.names.insert(record.name, id);
-        self.budgets.add(worker, record.port, record.mask);
+        self.budgets.add(worker, record.ports(), record.mask);
         record.place = self.sweeps.add(record.bridge.tables.number(), id);
         self.records[id as usize] = Some(record);
         self.flows += 1;

@@ -164,14 +164,22 @@ struct Joined {
 
 /// Creates two OpenFlow bridges with the ports 0 and 1, and 2 and 3. Ports 1 and 2 are joined.
 fn with_rules() -> Joined {
+    with_hosts(0)
+}
+
+/// Creates two OpenFlow bridges like [`with_rules`]. The first bridge also has the ports 4 to `3 + more`.
+fn with_hosts(more: u16) -> Joined {
+    let first: Vec<u16> = [0, 1].into_iter().chain(4..4 + more).collect();
     let waker = Arc::new(Waker::new().unwrap());
     let make = |number: u16, ports: &[u16]| {
         let tables = Arc::new(FlowTables::new(number, pipeline(ports), Arc::clone(&waker)));
         Arc::new(FlowBridge { tables, bridge: learning(ports, 7) })
     };
-    let bridges = [make(0, &[0, 1]), make(1, &[2, 3])];
-    let function = |port: PortId| Function::OpenFlow(Arc::clone(&bridges[usize::from(port.0 / 2)]));
-    let mut rig = Rig::with(&EngineConfig::default(), &[0, 1, 2, 3].map(PortId), function);
+    let bridges = [make(0, &first), make(1, &[2, 3])];
+    let of_second = |port: PortId| matches!(port.0, 2 | 3);
+    let function = |port: PortId| Function::OpenFlow(Arc::clone(&bridges[usize::from(of_second(port))]));
+    let ports: Vec<PortId> = (0..4 + more).map(PortId).collect();
+    let mut rig = Rig::with(&EngineConfig::default(), &ports, function);
     join(&mut rig, 1, 2);
     let served: Bridges =
         Arc::new(Mutex::new(BTreeMap::from([(0, Arc::clone(&bridges[0])), (1, Arc::clone(&bridges[1]))])));
@@ -265,6 +273,40 @@ fn a_loop_through_the_slow_path_ends_as_well() {
     let (received, sent) = counts(&joined.rig, 2);
     assert_eq!(received + sent, 31, "each port that it goes through counts");
     assert_eq!(joined.rig.outputs(), []);
+    joined.rig.assert_accounted();
+}
+
+/// Checks that a host whose packets all miss in the second bridge does not use up the slow path for another host behind
+/// the same patch port.
+#[test]
+fn hosts_behind_one_patch_port_have_their_own_shares_of_the_slow_path() {
+    let mut joined = with_hosts(1);
+    for host in [1, 5] {
+        joined.add(0, host, vec![out(2)]);
+    }
+    joined.add(1, 3, vec![out(4)]);
+    // The second bridge looks at the source address of each packet.
+    let matching = Match::ANY.with(Field::EthSrc, 0xff);
+    let change = [Mod::Flow(Box::new(FlowMod::add(0, 9, matching, Instructions::apply(vec![]))))];
+    joined.tables[1].change(|own| own.modify(&change, engine::worker::monotonic().ns)).unwrap();
+    for host in [0, 4] {
+        joined.rig.send(host, &of_flow(1));
+    }
+    joined.settle();
+    assert_eq!(joined.rig.outputs().len(), 2);
+    let lost = |joined: &Joined| joined.rig.dropped()[DropReason::UpcallLimit.index()];
+    for number in 0..600 {
+        joined.rig.send(0, &of_flow(1000 + number));
+        joined.rig.round();
+    }
+    assert_eq!(lost(&joined), 600 - 512, "the limit of one port");
+    for number in 0..100 {
+        joined.rig.send(4, &of_flow(2000 + number));
+        joined.rig.round();
+    }
+    assert_eq!(lost(&joined), 600 - 512);
+    joined.settle();
+    assert_eq!(joined.rig.outputs().len(), 512 + 100);
     joined.rig.assert_accounted();
 }
 

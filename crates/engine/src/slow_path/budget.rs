@@ -16,6 +16,7 @@
 //! their share are removed after a short time.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use packet::PortId;
 use switch::flow::{Flow, packet_and_beyond_bits, packet_bits};
@@ -54,10 +55,19 @@ struct Mask {
     outdone: bool,
 }
 
-/// Megaflows and masks of one port in one worker's cache.
+/// The two ports to which a megaflow belongs. They differ only behind patch ports.
+#[derive(Clone, Copy)]
+pub(super) struct Ports {
+    /// Port of the megaflow's key. The megaflow's mask is one of this port's masks.
+    pub arrival: PortId,
+    /// Port on which the first packet of the megaflow was received. The megaflow counts toward the share of this port,
+    /// so that ports behind one patch port have their own shares.
+    pub ingress: PortId,
+}
+
+/// Masks of one port in one worker's cache.
 #[derive(Default)]
 struct Port {
-    flows: usize,
     /// Masks of the installed megaflows. The key is the hash of the mask.
     masks: HashMap<u64, Mask>,
     /// Number of requests for each mask that was rejected since the last evaluation because of the
@@ -71,6 +81,8 @@ struct Port {
 #[derive(Default)]
 pub(super) struct Budgets {
     ports: HashMap<(usize, PortId), Port>,
+    /// Number of megaflows of each port on which packets are received, in each worker's cache.
+    flows: HashMap<(usize, PortId), usize>,
     /// Whether any mask of any port is to be replaced.
     outdone: bool,
 }
@@ -78,17 +90,17 @@ pub(super) struct Budgets {
 impl Budgets {
     /// Returns whether another megaflow may be installed for this port in the worker's cache. `all` is the number of
     /// installed megaflows of all ports.
-    pub fn has_room(&self, worker: usize, port: PortId, all: usize, limit: Limit) -> bool {
+    pub fn has_room(&self, worker: usize, ingress: PortId, all: usize, limit: Limit) -> bool {
         let now = limit.now;
-        all < now || all < (now + now / 4).max(limit.most) && !self.is_over_share(worker, port, all, limit)
+        all < now || all < (now + now / 4).max(limit.most) && !self.is_over_share(worker, ingress, all, limit)
     }
 
     /// Returns whether a port has at least as many megaflows as its share of the flow limit. `all` is the
     /// number of installed megaflows of all ports.
-    pub fn is_over_share(&self, worker: usize, port: PortId, all: usize, limit: Limit) -> bool {
-        let own = self.ports.get(&(worker, port)).map_or(0, |port| port.flows);
+    pub fn is_over_share(&self, worker: usize, ingress: PortId, all: usize, limit: Limit) -> bool {
+        let own = self.flows.get(&(worker, ingress)).copied().unwrap_or(0);
         let floor = if all < limit.most { FLOOR } else { 0 };
-        own >= (limit.now / (self.ports.len() + 1)).max(floor)
+        own >= (limit.now / (self.flows.len() + 1)).max(floor)
     }
 
     /// Returns whether a new megaflow of a port may use the mask with hash `mask`. If not, the function counts a
@@ -106,28 +118,34 @@ impl Budgets {
         false
     }
 
-    /// Records that a megaflow of a port was installed with the mask whose hash is `mask`.
-    pub fn add(&mut self, worker: usize, port: PortId, mask: u64) {
-        let port = self.ports.entry((worker, port)).or_default();
-        port.flows += 1;
+    /// Records that a megaflow was installed with the mask whose hash is `mask`.
+    pub fn add(&mut self, worker: usize, ports: Ports, mask: u64) {
+        *self.flows.entry((worker, ports.ingress)).or_default() += 1;
+        let port = self.ports.entry((worker, ports.arrival)).or_default();
         let mask = port.masks.entry(mask).or_default();
         mask.flows += 1;
         // The packet that caused the upcall counts.
         mask.earned += 1;
     }
 
-    /// Records that a megaflow of a port was removed.
-    pub fn remove(&mut self, worker: usize, port: PortId, mask: u64) {
-        let Some(own) = self.ports.get_mut(&(worker, port)) else { return };
-        own.flows -= 1;
-        if let Some(known) = own.masks.get_mut(&mask) {
-            known.flows -= 1;
-            if known.flows == 0 {
-                own.masks.remove(&mask);
+    /// Records that a megaflow was removed.
+    pub fn remove(&mut self, worker: usize, ports: Ports, mask: u64) {
+        if let Entry::Occupied(mut own) = self.flows.entry((worker, ports.ingress)) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
             }
         }
-        if own.flows == 0 {
-            self.ports.remove(&(worker, port));
+        let Entry::Occupied(mut port) = self.ports.entry((worker, ports.arrival)) else { return };
+        let masks = &mut port.get_mut().masks;
+        if let Some(known) = masks.get_mut(&mask) {
+            known.flows -= 1;
+            if known.flows == 0 {
+                masks.remove(&mask);
+            }
+        }
+        if masks.is_empty() {
+            port.remove();
         }
     }
 
@@ -189,11 +207,16 @@ mod tests {
     const PORT: PortId = PortId(4);
     const EVERY_BIT: [u64; 2] = [u64::MAX, u64::MAX - 1];
 
+    /// Returns the ports of a megaflow whose packets have passed no patch port.
+    fn direct(port: PortId) -> Ports {
+        Ports { arrival: port, ingress: port }
+    }
+
     fn full() -> Budgets {
         let mut budgets = Budgets::default();
         for mask in 0..MASKS as u64 {
             assert!(budgets.admits(0, PORT, mask));
-            budgets.add(0, PORT, mask);
+            budgets.add(0, direct(PORT), mask);
         }
         budgets
     }
@@ -203,15 +226,28 @@ mod tests {
         let mut budgets = full();
         assert!(budgets.admits(0, PORT, 3) && !budgets.admits(0, PORT, 1000));
         assert!(budgets.admits(0, PortId(5), 1000) && budgets.admits(1, PORT, 1000));
-        budgets.add(0, PORT, EVERY_BIT[0]);
-        budgets.remove(0, PORT, 3);
+        budgets.add(0, direct(PORT), EVERY_BIT[0]);
+        budgets.remove(0, direct(PORT), 3);
         assert!(!budgets.admits(0, PORT, 1000), "that of every bit has its place as well");
-        budgets.remove(0, PORT, 4);
+        budgets.remove(0, direct(PORT), 4);
         assert!(budgets.admits(0, PORT, 1000));
         for mask in (0..MASKS as u64).filter(|mask| !matches!(mask, 3 | 4)).chain([EVERY_BIT[0]]) {
-            budgets.remove(0, PORT, mask);
+            budgets.remove(0, direct(PORT), mask);
         }
-        assert!(budgets.ports.is_empty());
+        assert!(budgets.ports.is_empty() && budgets.flows.is_empty());
+    }
+
+    /// Checks that ports whose packets arrive on the same patch port have shares of their own, and share the masks of
+    /// the patch port.
+    #[test]
+    fn ports_behind_a_patch_port_have_their_own_shares() {
+        const LIMIT: Limit = Limit { now: 100, most: 100 };
+        let (mut budgets, other) = (Budgets::default(), PortId(5));
+        (0..100).for_each(|mask| budgets.add(0, Ports { arrival: PORT, ingress: PortId(6) }, mask % 64));
+        assert!(!budgets.has_room(0, PortId(6), 100, LIMIT) && budgets.has_room(0, other, 100, LIMIT));
+        assert!(!budgets.admits(0, PORT, 64) && budgets.admits(0, PortId(6), 64));
+        budgets.add(0, Ports { arrival: PORT, ingress: other }, 1);
+        assert!(budgets.has_room(0, other, 101, LIMIT));
     }
 
     #[test]
@@ -231,9 +267,9 @@ mod tests {
         budgets.turn(EVERY_BIT);
         assert!((1..MASKS as u64).all(|mask| !budgets.is_outdone(0, PORT, mask)));
         assert!(budgets.is_outdone(0, PORT, 0) && !budgets.admits(0, PORT, 0));
-        budgets.remove(0, PORT, 0);
+        budgets.remove(0, direct(PORT), 0);
         assert!(budgets.admits(0, PORT, 1000));
-        budgets.add(0, PORT, 1000);
+        budgets.add(0, direct(PORT), 1000);
         // Packets of long ago lose their weight.
         for _ in 0..20 {
             budgets.turn(EVERY_BIT);
@@ -258,13 +294,13 @@ mod tests {
     fn the_last_quarter_is_for_those_who_have_little() {
         const LIMIT: Limit = Limit { now: 100, most: 100 };
         let mut budgets = Budgets::default();
-        (0..100).for_each(|_| budgets.add(0, PORT, 7));
+        (0..100).for_each(|_| budgets.add(0, direct(PORT), 7));
         assert!(budgets.has_room(0, PORT, 99, LIMIT) && !budgets.has_room(0, PORT, 100, LIMIT));
         let other = PortId(5);
         assert!(budgets.has_room(0, other, 100, LIMIT));
-        (0..32).for_each(|_| budgets.add(0, other, 7));
+        (0..32).for_each(|_| budgets.add(0, direct(other), 7));
         assert!(budgets.has_room(0, other, 124, LIMIT) && !budgets.has_room(0, other, 125, LIMIT));
-        budgets.add(0, other, 7);
+        budgets.add(0, direct(other), 7);
         assert!(!budgets.has_room(0, other, 101, LIMIT), "a third each, and one for who comes next");
         assert!(
             budgets.is_over_share(0, PORT, 101, LIMIT) && !budgets.is_over_share(0, PortId(6), 101, LIMIT)
@@ -276,23 +312,23 @@ mod tests {
     #[test]
     fn a_port_keeps_a_floor_of_flows_when_the_limit_falls() {
         let mut budgets = Budgets::default();
-        (0..5000).for_each(|_| budgets.add(0, PORT, 7));
+        (0..5000).for_each(|_| budgets.add(0, direct(PORT), 7));
         let other = PortId(5);
         let lowered = Limit { now: 1000, most: 200_000 };
         let kept = (0..1000).take_while(|own| {
             let room = budgets.has_room(0, other, 5000 + own, lowered);
             if room {
-                budgets.add(0, other, 7);
+                budgets.add(0, direct(other), 7);
             }
             room
         });
         let kept = kept.count();
         assert!(kept >= FLOOR, "{kept}");
         for number in 0..100 {
-            budgets.add(0, PortId(100 + number), 7);
+            budgets.add(0, direct(PortId(100 + number)), 7);
         }
         let (few, third) = (PortId(100), PortId(99));
-        (1..FLOOR).for_each(|_| budgets.add(0, few, 7));
+        (1..FLOOR).for_each(|_| budgets.add(0, direct(few), 7));
         assert!(
             budgets.is_over_share(0, few, 6000, lowered) && !budgets.is_over_share(0, third, 6000, lowered)
         );

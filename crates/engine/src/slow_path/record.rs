@@ -8,6 +8,7 @@ use lookup::FlowRef;
 use packet::PortId;
 use switch::flow::{Flow, Pipeline};
 
+use super::budget::Ports;
 use super::hook_state::Part;
 use crate::flows::{CachedActions, FlowBridge, Live};
 
@@ -23,6 +24,9 @@ pub(super) struct Record {
     pub mask: u64,
     pub bridge: Arc<FlowBridge>,
     pub port: PortId,
+    /// Port on which the first packet of the megaflow was received. The packet may have passed patch ports until it
+    /// arrived on `port`. The megaflow counts toward the limits of this port.
+    pub ingress: PortId,
     pub in_port: u32,
     /// Compact form of the megaflow's flow key and mask, without the port.
     pub bits: Bits,
@@ -38,6 +42,11 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// Returns the ports to which the megaflow belongs in the [`Budgets`](super::budget::Budgets).
+    pub fn ports(&self) -> Ports {
+        Ports { arrival: self.port, ingress: self.ingress }
+    }
+
     /// Returns whether both records describe the same megaflow (equal worker, bridge, port, flow key and mask).
     pub fn is_same(&self, other: &Record) -> bool {
         self.name == other.name

@@ -236,9 +236,9 @@ impl SlowPath {
         if record.leaving {
             return Some(false);
         }
-        let (worker, port, mask) = (record.worker, record.port, record.mask);
+        let (worker, port, ingress, mask) = (record.worker, record.port, record.ingress, record.mask);
         let too_many = self.flows >= self.limit
-            && self.budgets.is_over_share(worker, port, self.flows, self.flow_limit());
+            && self.budgets.is_over_share(worker, ingress, self.flows, self.flow_limit());
         let idle = if too_many { IDLE_FULL_NS } else { IDLE_NS };
         let is_outdone = self.budgets.is_outdone(worker, port, mask);
         let bridge = Arc::clone(&record.bridge);
@@ -254,7 +254,7 @@ impl SlowPath {
         // Learn actions may take as long as a translation.
         let taught = fresh && !record.actions.learns.is_empty();
         if taught {
-            let source = (bridge.tables.number(), Source::Port(port));
+            let source = (bridge.tables.number(), Source::Port(ingress));
             let skipped = self.teaching.teach(&mut pipeline, source, &record.actions.learns, now);
             self.view.skipped_learns.fetch_add(skipped, Ordering::Relaxed);
         }
@@ -323,9 +323,9 @@ impl SlowPath {
         version: u64,
     ) {
         let Some(Some(record)) = self.records.get(id as usize) else { return };
-        let (port, mask) = (record.port, record.bits.both().1);
+        let (ingress, mask) = (record.ingress, record.bits.both().1);
         let wider = actions.mask.0.iter().zip(mask.0).any(|(needs, has)| needs & !has != 0);
-        if wider || !actions.is_cacheable() || !self.cached_actions.has_room(port, &actions) {
+        if wider || !actions.is_cacheable() || !self.cached_actions.has_room(ingress, &actions) {
             return self.dismiss(id);
         }
         let same = record.actions.compiled.is_same(&actions.program, actions.dropped, &meters);
@@ -333,7 +333,7 @@ impl SlowPath {
             // Packets counted until the removal belong to the old rules.
             self.unhook(id);
         }
-        let actions = self.cached_actions.shared(port, actions, meters, true);
+        let actions = self.cached_actions.shared(ingress, actions, meters, true);
         let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
         (record.version, record.in_port) = (version, in_port);
         record.actions = Arc::clone(&actions);

@@ -79,10 +79,12 @@ impl SlowPath {
         if !pipeline.gains_by_looking_ahead() {
             return ahead;
         }
-        let in_port = pipeline.number_of(port).unwrap_or(port::ANY);
+        let in_port = |upcall: &Upcall| pipeline.number_of(upcall.port).unwrap_or(port::ANY);
         let packets = queue.iter().map(|(_, upcall)| upcall).take(TURN);
         let of_bridge = packets.take_while(|upcall| Arc::ptr_eq(&upcall.bridge, bridge));
-        ahead.extend(of_bridge.map(|upcall| Ahead::new(Flow::new(&upcall.key, &upcall.extended, in_port))));
+        ahead.extend(
+            of_bridge.map(|upcall| Ahead::new(Flow::new(&upcall.key, &upcall.extended, in_port(upcall)))),
+        );
         pipeline.look_ahead(&mut ahead);
         ahead
     }
@@ -100,6 +102,7 @@ impl SlowPath {
         ahead: Option<&Ahead>,
         now: u64,
     ) -> Result<(), Upcall> {
+        let ingress = upcall.ingress();
         let Upcall { bridge, port, packet, key, extended } = upcall;
         let Some(mut pipeline) = bridge.tables.lock_for_packets() else {
             return Err(Upcall { bridge, port, packet, key, extended });
@@ -123,7 +126,7 @@ impl SlowPath {
         let version = pipeline.version();
         let meters = self.meters_of(&bridge, &actions.program.ops, &mut pipeline);
         // Learn actions take effect before the packet is released.
-        let source = (bridge.tables.number(), Source::Port(port));
+        let source = (bridge.tables.number(), Source::Port(ingress));
         self.effects(&mut pipeline, source, &actions, &frame, now);
         bridge.tables.unlock_for_packets(pipeline);
         self.frame = frame;
@@ -132,13 +135,13 @@ impl SlowPath {
         let is_kept = actions.is_cacheable()
             && in_port != port::ANY
             && self.is_served(&bridge)
-            && self.budgets.has_room(worker, port, self.flows, self.flow_limit())
-            && self.cached_actions.has_room(port, &actions);
+            && self.budgets.has_room(worker, ingress, self.flows, self.flow_limit())
+            && self.cached_actions.has_room(ingress, &actions);
         let mask = actions.mask;
-        let actions = self.cached_actions.shared(port, actions, meters, is_kept);
+        let actions = self.cached_actions.shared(ingress, actions, meters, is_kept);
         let compiled = Arc::clone(&actions.compiled);
         if is_kept {
-            self.keep(worker, &bridge, (port, in_port), (&flow, mask), actions, version, now);
+            self.keep(worker, &bridge, (port, ingress, in_port), (&flow, mask), actions, version, now);
         }
         let answer = CacheCommand::Release { bridge, port, packet, key: Some(key), compiled };
         self.answer(worker, answer);
@@ -151,7 +154,7 @@ impl SlowPath {
         &mut self,
         worker: usize,
         bridge: &Arc<FlowBridge>,
-        (port, in_port): (PortId, u32),
+        (port, ingress, in_port): (PortId, PortId, u32),
         (flow, mask): (&Flow, Flow),
         actions: Arc<CachedActions>,
         version: u64,
@@ -175,6 +178,7 @@ impl SlowPath {
             mask: mask_hash,
             bridge: Arc::clone(bridge),
             port,
+            ingress,
             in_port,
             bits,
             actions,

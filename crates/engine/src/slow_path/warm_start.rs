@@ -86,7 +86,7 @@ impl SlowPath {
             }
             let mask = actions.mask;
             let actions = self.cached_actions.shared(flow.port, actions, meters, true);
-            self.keep(worker, bridge, (flow.port, in_port), (&asked, mask), actions, version, now);
+            self.keep(worker, bridge, (flow.port, flow.port, in_port), (&asked, mask), actions, version, now);
         }
     }
 }

@@ -23,10 +23,11 @@ pub struct Flows {
     pub(super) pending: HashMap<FlowKey, Pending>,
     /// Number of frames of the packets that wait because an earlier packet of their flow is at the slow path.
     pub(super) waiting: usize,
-    /// For each port, the number of frames of the packets that wait because an earlier packet of their flow is at the
-    /// slow path.
+    /// For each port ([`Waiting::ingress`]), the number of frames of the packets that wait because an earlier packet
+    /// of their flow is at the slow path.
     pub(super) waiting_by_port: Vec<usize>,
-    /// For each port, the number of frames of the packets that were sent to the slow path and have not been returned.
+    /// For each port ([`Waiting::ingress`]), the number of frames of the packets that were sent to the slow path and
+    /// have not been returned.
     pub(super) asked: Vec<u16>,
     /// Flow of which the slow path has returned the first packet, but of which later packets still wait because
     /// [`super::openflow::answers`] was interrupted.
@@ -40,8 +41,8 @@ pub struct Flows {
 /// State of a flow of which one packet is at the slow path. `behind` contains the later packets of the flow.
 pub(super) struct Pending {
     pub(super) ticket: Option<Ticket>,
-    /// Arrival port and number of frames of the packet that is at the slow path. `None` after the slow path has
-    /// returned the packet.
+    /// Port ([`Waiting::ingress`]) and number of frames of the packet that is at the slow path. `None` after the slow
+    /// path has returned the packet.
     pub(super) asked: Option<(PortId, u16)>,
     pub(super) behind: VecDeque<Waiting>,
 }
@@ -53,6 +54,14 @@ pub(super) struct Waiting {
     pub(super) key: FlowKey,
     pub(super) extended: ExtendedKey,
     pub(super) ticket: Option<Ticket>,
+}
+
+impl Waiting {
+    /// Returns the port whose share of the slow path the packet uses: the port on which the packet was received, even
+    /// if the packet has passed patch ports.
+    pub(super) fn ingress(&self) -> PortId {
+        self.packet.arrival().unwrap_or(self.port)
+    }
 }
 
 /// Receive queue and burst in which a waiting packet arrived. The reordering guard ([`crate::ordering`]) needs

@@ -233,12 +233,12 @@ fn miss(asks: Waiting, flows: &mut Flows, egress: &mut Egress<'_>, context: &mut
 
 /// Sends a packet to the slow path like [`miss`], but returns the packet as an error if a limit is exceeded.
 fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
-    let identity = identity(&asks.key);
+    let (identity, ingress) = (identity(&asks.key), asks.ingress());
     if let Some(pending) = flows.pending.get_mut(&identity) {
-        if flows.waiting_by_port.len() <= asks.port.index() {
-            flows.waiting_by_port.resize(asks.port.index() + 1, 0);
+        if flows.waiting_by_port.len() <= ingress.index() {
+            flows.waiting_by_port.resize(ingress.index() + 1, 0);
         }
-        let own = &mut flows.waiting_by_port[asks.port.index()];
+        let own = &mut flows.waiting_by_port[ingress.index()];
         let frames = usize::from(asks.packet.segments());
         if pending.behind.len() >= WAITING_EACH || *own + frames > WAITING - flows.waiting {
             return Err(asks.packet);
@@ -248,10 +248,10 @@ fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
         pending.behind.push_back(asks);
         return Ok(());
     }
-    if flows.asked.len() <= asks.port.index() {
-        flows.asked.resize(asks.port.index() + 1, 0);
+    if flows.asked.len() <= ingress.index() {
+        flows.asked.resize(ingress.index() + 1, 0);
     }
-    let asked = &mut flows.asked[asks.port.index()];
+    let asked = &mut flows.asked[ingress.index()];
     let frames = asks.packet.segments();
     if *asked + frames > UPCALLS_EACH {
         return Err(asks.packet);
@@ -259,7 +259,7 @@ fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
     let Waiting { bridge, port, packet, key, extended, ticket } = asks;
     flows.rings.upcalls.push(Upcall { bridge, port, packet, key, extended }).map_err(|back| back.packet)?;
     *asked += frames;
-    let asked = Some((port, frames));
+    let asked = Some((ingress, frames));
     flows.pending.insert(identity, Pending { ticket, asked, behind: VecDeque::new() });
     flows.rings_bell = true;
     Ok(())
@@ -269,7 +269,7 @@ fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
 fn waits_no_more(waiting: &Waiting, flows: &mut Flows) {
     let frames = usize::from(waiting.packet.segments());
     flows.waiting -= frames;
-    if let Some(own) = flows.waiting_by_port.get_mut(waiting.port.index()) {
+    if let Some(own) = flows.waiting_by_port.get_mut(waiting.ingress().index()) {
         *own -= frames;
     }
 }

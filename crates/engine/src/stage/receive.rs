@@ -24,14 +24,17 @@ pub fn run(
     n
 }
 
-/// Counts the packets of a burst as received on `port`, records the port in each packet, and copies the packets that a
-/// running capture selects.
+/// Counts the packets of a burst as received on `port`, and copies the packets that a running capture selects. Records
+/// the port in each packet as the port of arrival, unless the port is a patch port.
 #[inline]
 pub(crate) fn arrived(port: PortId, view: &PortView, burst: &mut Burst, context: &mut WorkerContext) {
     let mut bytes = 0;
     for packet in burst.packets.iter_mut() {
         bytes += packet.len() as u64;
-        packet.set_arrival(port);
+        // Behind a patch port, the limits per port apply to the port on which the packet was received.
+        if view.patch.is_none() {
+            packet.set_arrival(port);
+        }
     }
     let counters = context.counters.port(port);
     counters.rx_packets.add(burst.packets.len() as u64);

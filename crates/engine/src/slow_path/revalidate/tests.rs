@@ -112,7 +112,7 @@ fn a_locked_bridge_leaves_the_turns_to_another_bridge() {
         let mut own = flow;
         own.set(Field::Ipv4Dst, last);
         let created = monotonic().ns;
-        slow_path.keep(0, &other, (port, 1), (&own, mask), Arc::clone(&actions), version, created);
+        slow_path.keep(0, &other, (port, port, 1), (&own, mask), Arc::clone(&actions), version, created);
     }
     // A new round of the other bridge begins, whose records are all due. The barrier of the locked bridge is
     // always in progress.
