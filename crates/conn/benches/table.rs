@@ -39,12 +39,12 @@ fn tuple<A: Address + From<u32>>(number: u32) -> Tuple<A> {
 }
 
 fn filled<A: Address + From<u32>>() -> (Table<A>, Zones) {
-    let (mut table, mut zones) = (Table::new(Sizes::of_entries(CONNECTIONS), TupleHash::new()), Zones::new());
+    let (mut table, zones) = (Table::new(Sizes::of_entries(CONNECTIONS), TupleHash::new()), Zones::new());
     // Shuffled, so that the entries of consecutive tuples are not neighbours.
     let mut order: Vec<u32> = (0..CONNECTIONS).collect();
     order.sort_by_key(|number| scattered(u64::from(*number)));
     for number in order {
-        let id = table.insert(&mut zones, &tuple(number), Side::Low, 0, TIMEOUT).unwrap();
+        let id = table.insert(&zones, &tuple(number), Side::Low, 0, TIMEOUT).unwrap();
         table.establish(id);
     }
     (table, zones)
@@ -93,7 +93,7 @@ fn bench_bursts<T: Copy>(
 /// Measures the tracker with established TCP connections at random. Each packet is an acknowledgement that is checked
 /// against the windows, and prolongs its connection.
 fn track(c: &mut Criterion) {
-    let (mut tracker, mut zones) =
+    let (mut tracker, zones) =
         (Tracker::<u32>::new(Sizes::of_entries(CONNECTIONS), TupleHash::new()), Zones::new());
     let packet = |number: u32, source: Side, flags: u16, seq: u32, ack: u32| {
         let segment = Segment { seq, ack, flags, window: 1000, payload: 0, scale: None };
@@ -101,10 +101,10 @@ fn track(c: &mut Criterion) {
     };
     for number in 0..CONNECTIONS {
         let syn = packet(number, Side::Low, flags::SYN, 99, 0);
-        let mut tracked = tracker.track(&mut zones, &syn, 0);
-        tracker.commit(&mut zones, &syn, &mut tracked, &Commit::default(), 0).unwrap();
-        tracker.track(&mut zones, &packet(number, Side::High, flags::SYN | flags::ACK, 499, 100), 0);
-        tracker.track(&mut zones, &packet(number, Side::Low, flags::ACK, 100, 500), 0);
+        let mut tracked = tracker.track(&zones, &syn, 0);
+        tracker.commit(&zones, &syn, &mut tracked, &Commit::default(), 0).unwrap();
+        tracker.track(&zones, &packet(number, Side::High, flags::SYN | flags::ACK, 499, 100), 0);
+        tracker.track(&zones, &packet(number, Side::Low, flags::ACK, 100, 500), 0);
     }
     let mut row = Row::new();
     let packets: Vec<Packet<u32>> = (0..CONNECTIONS)
@@ -116,14 +116,14 @@ fn track(c: &mut Criterion) {
     group.throughput(Throughput::Elements(BURST as u64));
     bench_bursts(&mut group, BenchmarkId::from_parameter("established TCP"), &packets, |packets| {
         let mut tracked = [Tracked::default(); BURST];
-        tracker.track_burst(&mut zones, packets, 1, &mut tracked);
+        tracker.track_burst(&zones, packets, 1, &mut tracked);
         assert!(tracked.iter().all(|tracked| tracked.state.has(CtState::ESTABLISHED)));
     });
     group.finish();
 }
 
 fn replace(c: &mut Criterion) {
-    let (mut table, mut zones) = filled::<u32>();
+    let (mut table, zones) = filled::<u32>();
     let mut group = c.benchmark_group("remove and insert");
     group.throughput(Throughput::Elements(1));
     let mut next = 0;
@@ -133,8 +133,8 @@ fn replace(c: &mut Criterion) {
             let (at, round) = (next % CONNECTIONS, next / CONNECTIONS);
             let of = |round: u32| tuple::<u32>(at + CONNECTIONS * (round % 2));
             let id = table.find(&of(round), 1).unwrap();
-            table.remove(&mut zones, id);
-            let id = table.insert(&mut zones, &of(round + 1), Side::Low, 1, TIMEOUT).unwrap();
+            table.remove(id);
+            let id = table.insert(&zones, &of(round + 1), Side::Low, 1, TIMEOUT).unwrap();
             table.establish(id);
             next += 1;
         });
@@ -144,10 +144,10 @@ fn replace(c: &mut Criterion) {
 }
 
 fn sweep(c: &mut Criterion) {
-    let (mut table, mut zones) = filled::<u32>();
+    let (mut table, _) = filled::<u32>();
     let mut group = c.benchmark_group("sweep");
     group.throughput(Throughput::Elements(256));
-    group.bench_function("256 live entries", |bench| bench.iter(|| table.sweep(&mut zones, 1, 256)));
+    group.bench_function("256 live entries", |bench| bench.iter(|| table.sweep(1, 256)));
     group.finish();
 }
 

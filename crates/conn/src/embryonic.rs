@@ -5,10 +5,10 @@
 //! in the place of its expiry, and the node stores the expiry. Entries that are not embryonic therefore need no memory
 //! for the lists. The numbers of nodes begin with 1.
 
+use crate::zone::ZONES;
+
 /// Number of no node: the end of a list.
 const NONE: u32 = 0;
-/// Number of zones.
-const ZONES: usize = 1 << 16;
 
 /// The lists of which each node is an element.
 #[derive(Clone, Copy)]

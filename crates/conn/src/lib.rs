@@ -11,7 +11,7 @@
 //!       |      |--- embryonic    the oldest embryonic entry gives way
 //!       |      '--- extension    marks and labels
 //!       |--- tcp, sctp           protocol states
-//!       '--- zone::Zones         numbers, limits and time-out policies of zones
+//!       '--- zone::Zones         limits and time-out policies of zones
 //!
 //!  nat                    addresses and ports of translated connections; rewriting of packets
 //! ```
@@ -22,16 +22,16 @@
 //! use conn::{headers::Packet, table::Sizes, track::{Commit, CtState, Tracker}, tuple::TupleHash, zone::Zones};
 //! use packet::{ipv4::Ipv4, spec};
 //!
-//! let (mut tracker, mut zones) = (Tracker::new(Sizes::of_entries(1000), TupleHash::new()), Zones::new());
+//! let (mut tracker, zones) = (Tracker::new(Sizes::of_entries(1000), TupleHash::new()), Zones::new());
 //! let frame = spec::parse("ip_src=10.0.0.1,ip_dst=10.0.0.2,udp,src_port=1000,dst_port=53")?;
 //! let packet = Packet::of_ipv4(&Ipv4::parse(&frame[14..])?, 0).expect("the headers are complete");
-//! let mut tracked = tracker.track(&mut zones, &packet, 0);
+//! let mut tracked = tracker.track(&zones, &packet, 0);
 //! assert_eq!(tracked.state, CtState::TRACKED | CtState::NEW);
-//! tracker.commit(&mut zones, &packet, &mut tracked, &Commit::default(), 0).expect("the table has space");
+//! tracker.commit(&zones, &packet, &mut tracked, &Commit::default(), 0).expect("the table has space");
 //!
 //! let frame = spec::parse("ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,src_port=53,dst_port=1000")?;
 //! let answer = Packet::of_ipv4(&Ipv4::parse(&frame[14..])?, 0).expect("the headers are complete");
-//! let tracked = tracker.track(&mut zones, &answer, 5);
+//! let tracked = tracker.track(&zones, &answer, 5);
 //! assert_eq!(tracked.state, CtState::TRACKED | CtState::ESTABLISHED | CtState::REPLY);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -10,7 +10,8 @@
 //! replaces only connections that are not established, and a new connection has time to be established while the
 //! flood replaces the other embryonic entries. If all entries are established, the table refuses new connections.
 //!
-//! In a zone that has reached its limit, the oldest embryonic entry of the zone gives way.
+//! A table counts the connections of each zone. The limits of [`Zones`] therefore apply to each worker and each address
+//! family. In a zone that has reached its limit, the oldest embryonic entry of the zone gives way.
 //!
 //! **Expiry.** Each entry has a time in milliseconds of 32 bits at which the entry expires. The times wrap after 49
 //! days. Time-outs are at most [`LONGEST_TIMEOUT`](crate::timeout::LONGEST_TIMEOUT), and a worker sweeps the whole
@@ -29,7 +30,7 @@ use crate::entry::Entry;
 use crate::extension::{Extension, Extensions, NoExtension};
 use crate::index::{Index, Place};
 use crate::tuple::{Address, Side, Tuple, TupleHash};
-use crate::zone::Zones;
+use crate::zone::{ZONES, Zones};
 
 /// End of the list of unused entries, and the number of no entry.
 const NONE: u32 = u32::MAX;
@@ -67,7 +68,7 @@ impl Sizes {
 pub enum Refused {
     /// The table has a connection with the tuple.
     Exists(EntryId),
-    /// The zone has as many connections as its limit allows, and none of them is embryonic.
+    /// The zone has as many connections in this table as its limit allows, and none of them is embryonic.
     ZoneFull,
     /// The table is full of established connections.
     TableFull,
@@ -117,6 +118,8 @@ pub struct Table<A> {
     count: u32,
     embryonic: Embryonic,
     extensions: Extensions,
+    /// Number of connections in each zone. The kernel provides memory for the zones in use only.
+    zone_counts: Vec<u32>,
     /// First entry that the next sweep visits.
     sweep_at: u32,
     counts: Counts,
@@ -138,6 +141,7 @@ impl<A: Address> Table<A> {
             count: 0,
             embryonic: Embryonic::new(sizes.embryonic),
             extensions: Extensions::new(sizes.extensions),
+            zone_counts: vec![0; ZONES],
             sweep_at: 0,
             counts: Counts::default(),
         }
@@ -153,6 +157,12 @@ impl<A: Address> Table<A> {
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
+    }
+
+    /// Returns the number of connections in a zone, including expired connections that no sweep has removed yet.
+    #[must_use]
+    pub fn zone_count(&self, zone: u16) -> u32 {
+        self.zone_counts.get(usize::from(zone)).copied().unwrap_or_default()
     }
 
     /// Returns the number of embryonic connections.
@@ -224,7 +234,7 @@ impl<A: Address> Table<A> {
     /// Returns the reason for which the table refuses the connection.
     pub fn insert(
         &mut self,
-        zones: &mut Zones,
+        zones: &Zones,
         tuple: &Tuple<A>,
         originator: Side,
         now: u32,
@@ -236,49 +246,21 @@ impl<A: Address> Table<A> {
                 return Err(Refused::Exists(EntryId(number)));
             }
             self.counts.expired += 1;
-            self.remove(zones, EntryId(number));
+            self.remove(EntryId(number));
         }
-        if zones.add(tuple.zone).is_err() {
-            if let Some(oldest) = self.embryonic.oldest_of_zone(tuple.zone) {
-                self.counts.displaced += 1;
-                self.remove(zones, EntryId(oldest));
-            }
-            if zones.add(tuple.zone).is_err() {
-                self.counts.zone_full += 1;
-                return Err(Refused::ZoneFull);
-            }
-        }
-        let inserted = self.insert_counted(zones, place, tuple, originator, expires);
-        match inserted {
-            Ok(_) => self.counts.inserted += 1,
-            Err(_) => zones.remove(tuple.zone),
-        }
-        inserted
-    }
-
-    /// Inserts a connection that its zone has counted.
-    fn insert_counted(
-        &mut self,
-        zones: &mut Zones,
-        place: Place,
-        tuple: &Tuple<A>,
-        originator: Side,
-        expires: u32,
-    ) -> Result<EntryId, Refused> {
-        let is_full = self.count >= self.sizes.entries;
-        if is_full || self.embryonic.count() >= self.embryonic.limit() {
-            let Some(oldest) = self.embryonic.oldest() else {
-                self.counts.table_full += 1;
-                return Err(Refused::TableFull);
-            };
-            self.counts.displaced += 1;
-            self.remove(zones, EntryId(oldest));
-        }
-        let is_reused = self.unused != NONE;
-        let number = if is_reused { self.unused } else { u32::try_from(self.entries.len()).unwrap_or(NONE) };
+        let displaced = self.displaced_by(zones.limit(tuple.zone), tuple.zone)?;
+        let number = match displaced {
+            Some(number) => number,
+            None if self.unused != NONE => self.unused,
+            None => u32::try_from(self.entries.len()).unwrap_or(NONE),
+        };
         if self.index.insert(place, number).is_err() {
             self.counts.crowded += 1;
             return Err(Refused::Crowded);
+        }
+        if let Some(displaced) = displaced {
+            self.counts.displaced += 1;
+            self.remove(EntryId(displaced));
         }
         let node = self.embryonic.push(number, tuple.zone, expires).unwrap_or_default();
         let new = Entry::new(tuple, originator, node);
@@ -290,7 +272,29 @@ impl<A: Address> Table<A> {
             None => self.entries.push(new),
         }
         self.count += 1;
+        if let Some(count) = self.zone_counts.get_mut(usize::from(tuple.zone)) {
+            *count += 1;
+        }
+        self.counts.inserted += 1;
         Ok(EntryId(number))
+    }
+
+    /// Returns the embryonic entry that gives way to a new connection of a zone. Returns `None` if the zone and the
+    /// table have an unused place.
+    fn displaced_by(&mut self, limit: u32, zone: u16) -> Result<Option<u32>, Refused> {
+        let count = self.zone_count(zone);
+        if count >= limit {
+            // In a zone with more connections than its limit, one removal makes no place.
+            let oldest = self.embryonic.oldest_of_zone(zone).filter(|_| count == limit);
+            self.counts.zone_full += u64::from(oldest.is_none());
+            return oldest.map(Some).ok_or(Refused::ZoneFull);
+        }
+        if self.count < self.sizes.entries && self.embryonic.count() < self.embryonic.limit() {
+            return Ok(None);
+        }
+        let oldest = self.embryonic.oldest();
+        self.counts.table_full += u64::from(oldest.is_none());
+        oldest.map(Some).ok_or(Refused::TableFull)
     }
 
     /// Returns the entry of a connection. Returns `None` if the entry is not in use.
@@ -349,7 +353,7 @@ impl<A: Address> Table<A> {
     }
 
     /// Removes a connection. Does nothing if the entry is not in use.
-    pub fn remove(&mut self, zones: &mut Zones, id: EntryId) {
+    pub fn remove(&mut self, id: EntryId) {
         let Some(entry) = self.entries.get_mut(id.0 as usize).filter(|entry| entry.is_used()) else { return };
         let tuple = entry.tuple();
         if entry.is_embryonic() {
@@ -360,12 +364,14 @@ impl<A: Address> Table<A> {
         self.unused = id.0;
         self.count -= 1;
         self.index.remove(self.index.place(self.hash.of(&tuple)), id.0);
-        zones.remove(tuple.zone);
+        if let Some(count) = self.zone_counts.get_mut(usize::from(tuple.zone)) {
+            *count = count.saturating_sub(1);
+        }
     }
 
     /// Removes the expired connections among the next `slice` entries, and returns the number of removed connections.
     /// Consecutive calls visit all entries in turn. `now` is the time in milliseconds.
-    pub fn sweep(&mut self, zones: &mut Zones, now: u32, slice: u32) -> u32 {
+    pub fn sweep(&mut self, now: u32, slice: u32) -> u32 {
         let used = u32::try_from(self.entries.len()).unwrap_or(NONE);
         let mut removed = 0;
         for _ in 0..slice.min(used) {
@@ -376,7 +382,7 @@ impl<A: Address> Table<A> {
             self.sweep_at += 1;
             let is_used = self.entries.get(number as usize).is_some_and(Entry::is_used);
             if is_used && !self.is_live(number, now) {
-                self.remove(zones, EntryId(number));
+                self.remove(EntryId(number));
                 removed += 1;
             }
         }
@@ -386,19 +392,13 @@ impl<A: Address> Table<A> {
 
     /// Removes all connections of a zone among the entries from `from` on, at most `slice` of them. Returns the entry
     /// with which the next call begins, and `None` after the last entry. The first call begins with `None`.
-    pub fn flush_zone(
-        &mut self,
-        zones: &mut Zones,
-        zone: u16,
-        from: Option<EntryId>,
-        slice: u32,
-    ) -> Option<EntryId> {
+    pub fn flush_zone(&mut self, zone: u16, from: Option<EntryId>, slice: u32) -> Option<EntryId> {
         let used = u32::try_from(self.entries.len()).unwrap_or(NONE);
         let first = from.map_or(0, |id| id.0);
         let end = first.saturating_add(slice.max(1)).min(used);
         for number in first..end {
             if self.entries.get(number as usize).is_some_and(|entry| entry.zone() == zone) {
-                self.remove(zones, EntryId(number));
+                self.remove(EntryId(number));
             }
         }
         (end < used).then_some(EntryId(end))

@@ -184,7 +184,7 @@ impl<A: Address> Tracker<A> {
     }
 
     /// Tracks a packet: returns its state, and updates its connection. `now` is the time in milliseconds.
-    pub fn track(&mut self, zones: &mut Zones, packet: &Packet<A>, now: u32) -> Tracked {
+    pub fn track(&mut self, zones: &Zones, packet: &Packet<A>, now: u32) -> Tracked {
         let id = self.table.find(&packet.tuple, now);
         self.track_found(zones, packet, id, now)
     }
@@ -192,13 +192,7 @@ impl<A: Address> Tracker<A> {
     /// Tracks the packets of a burst in their order. The function writes the result for each packet to the element of
     /// `tracked` at the same index, and ignores packets beyond the length of `tracked`. `now` is the time in
     /// milliseconds.
-    pub fn track_burst(
-        &mut self,
-        zones: &mut Zones,
-        packets: &[Packet<A>],
-        now: u32,
-        tracked: &mut [Tracked],
-    ) {
+    pub fn track_burst(&mut self, zones: &Zones, packets: &[Packet<A>], now: u32, tracked: &mut [Tracked]) {
         const TOGETHER: usize = 32;
         for (packets, tracked) in packets.chunks(TOGETHER).zip(tracked.chunks_mut(TOGETHER)) {
             let mut tuples = [Tuple::default(); TOGETHER];
@@ -222,7 +216,7 @@ impl<A: Address> Tracker<A> {
     /// label of an existing connection are unchanged.
     pub fn commit(
         &mut self,
-        zones: &mut Zones,
+        zones: &Zones,
         packet: &Packet<A>,
         tracked: &mut Tracked,
         commit: &Commit,
@@ -239,12 +233,12 @@ impl<A: Address> Tracker<A> {
         }
         let opening = self.opening(packet).map_err(|_| NotCommitted::Invalid)?;
         if let Some(id) = known {
-            self.table.remove(zones, id);
+            self.table.remove(id);
         }
         let id = match self.open(zones, packet, opening, now) {
             Ok(id) => {
                 if let Err(error) = self.change_extension(id, commit) {
-                    self.table.remove(zones, id);
+                    self.table.remove(id);
                     return Err(error.into());
                 }
                 id
@@ -267,13 +261,7 @@ impl<A: Address> Tracker<A> {
 
     /// Tracks a packet whose connection was looked up.
     #[inline]
-    fn track_found(
-        &mut self,
-        zones: &mut Zones,
-        packet: &Packet<A>,
-        id: Option<EntryId>,
-        now: u32,
-    ) -> Tracked {
+    fn track_found(&mut self, zones: &Zones, packet: &Packet<A>, id: Option<EntryId>, now: u32) -> Tracked {
         if let Some(id) = id
             && let Some(entry) = self.table.get_mut(id)
         {
@@ -288,7 +276,7 @@ impl<A: Address> Tracker<A> {
                 }
                 Update::Related(state) => return Tracked::of(state, Some(id)),
                 Update::Invalid(why) => return Tracked::of_invalid(why, Some(id)),
-                Update::Replaced => self.table.remove(zones, id),
+                Update::Replaced => self.table.remove(id),
             }
         }
         match self.opening(packet) {
@@ -316,7 +304,7 @@ impl<A: Address> Tracker<A> {
     /// Enters the connection that a packet opens into the table.
     fn open(
         &mut self,
-        zones: &mut Zones,
+        zones: &Zones,
         packet: &Packet<A>,
         opening: Opening,
         now: u32,

@@ -29,25 +29,25 @@ fn the_data_path_allocates_nothing() {
 
 fn track_connections() {
     let sizes = Sizes { entries: 1000, embryonic: 100, extensions: 500 };
-    let (mut tracker, mut zones) = (Tracker::<u32>::new(sizes, TupleHash::new()), Zones::new());
+    let (mut tracker, zones) = (Tracker::<u32>::new(sizes, TupleHash::new()), Zones::new());
     let packets: Vec<_> = (1..3000).map(|number| [packet(number, 0), packet(0, number)]).collect();
     let mut tracked = vec![Tracked::default(); 2];
     let before = allocations();
     for round in 0..3_u32 {
         let now = round * 1_000_000;
         for (pair, number) in packets.iter().zip(0_u32..) {
-            tracker.track_burst(&mut zones, &pair[..1], now, &mut tracked);
+            tracker.track_burst(&zones, &pair[..1], now, &mut tracked);
             let mark = (number % 2 == 0).then_some((number, u32::MAX));
             let commit = Commit { mark, ..Commit::default() };
-            let _ = tracker.commit(&mut zones, &pair[0], &mut tracked[0], &commit, now);
+            let _ = tracker.commit(&zones, &pair[0], &mut tracked[0], &commit, now);
             // Only every third connection is answered.
             if number % 3 == 0 {
-                tracker.track_burst(&mut zones, &pair[1..], now, &mut tracked);
+                tracker.track_burst(&zones, &pair[1..], now, &mut tracked);
             }
         }
-        tracker.table.sweep(&mut zones, now + 500_000, 500);
+        tracker.table.sweep(now + 500_000, 500);
     }
-    tracker.table.flush_zone(&mut zones, 0, None, u32::MAX);
+    tracker.table.flush_zone(0, None, u32::MAX);
     assert_eq!(allocations() - before, 0);
     let counts = tracker.table.counts();
     assert!(counts.displaced > 1000 && counts.expired > 0 && counts.table_full > 0, "{counts:?}");

@@ -65,7 +65,7 @@ impl<A: Address> Pair<A> {
 
     fn insert(&mut self, tuple: Tuple<A>, side: Side, timeout: u64) {
         let expires = self.now + timeout;
-        let inserted = self.table.insert(&mut self.zones, &tuple, side, wrapped(self.now), wrapped(expires));
+        let inserted = self.table.insert(&self.zones, &tuple, side, wrapped(self.now), wrapped(expires));
         let expected = self.model.insert(tuple, side, self.now, expires);
         let found = inserted.map(|_| ()).map_err(|refused| match refused {
             Refused::Exists(_) => naive::Refused::Exists,
@@ -100,20 +100,20 @@ impl<A: Address> Pair<A> {
             Step::Remove(number) => {
                 let tuple = self.tuple(number);
                 if let Some(id) = self.table.find(&tuple, now) {
-                    self.table.remove(&mut self.zones, id);
+                    self.table.remove(id);
                     self.model.remove(&tuple);
                 }
             }
             Step::Advance(ms) => self.now += ms,
             Step::Sweep => {
-                let removed = self.table.sweep(&mut self.zones, now, u32::MAX);
+                let removed = self.table.sweep(now, u32::MAX);
                 let at = self.now;
                 assert_eq!(removed as usize, self.model.retain(|_, known| known.expires > at));
             }
             Step::FlushZone(zone, slice) => {
-                let mut next = self.table.flush_zone(&mut self.zones, zone, None, slice);
+                let mut next = self.table.flush_zone(zone, None, slice);
                 while next.is_some() {
-                    next = self.table.flush_zone(&mut self.zones, zone, next, slice);
+                    next = self.table.flush_zone(zone, next, slice);
                 }
                 self.model.retain(|tuple, _| tuple.zone != zone);
             }
@@ -145,7 +145,7 @@ impl<A: Address> Pair<A> {
         assert_eq!(self.table.count() as usize, self.model.connections.len());
         assert_eq!(self.table.embryonic_count() as usize, self.model.embryonic.len());
         for zone in 0..ZONES {
-            assert_eq!(self.zones.count(zone) as usize, self.model.count(zone));
+            assert_eq!(self.table.zone_count(zone) as usize, self.model.count(zone));
         }
         let listed: Vec<_> =
             self.table.connections(0, u32::MAX, now).map(|(_, entry)| entry.tuple()).collect();
@@ -201,7 +201,7 @@ fn a_large_table_agrees_with_the_model_at_full_load() {
         if number > ENTRIES && number % 2 == 0 {
             let old = tuple(number - ENTRIES);
             if let Some(id) = pair.table.find(&old, wrapped(pair.now)) {
-                pair.table.remove(&mut pair.zones, id);
+                pair.table.remove(id);
                 pair.model.remove(&old);
             }
         }
@@ -212,7 +212,7 @@ fn a_large_table_agrees_with_the_model_at_full_load() {
     pair.tuples = (0..3 * ENTRIES).map(tuple).collect();
     pair.compare();
     pair.now += 1_000_000;
-    let slices = (0..ENTRIES.div_ceil(64)).map(|_| pair.table.sweep(&mut pair.zones, wrapped(pair.now), 64));
+    let slices = (0..ENTRIES.div_ceil(64)).map(|_| pair.table.sweep(wrapped(pair.now), 64));
     assert_eq!(slices.sum::<u32>(), ENTRIES);
     pair.model.retain(|_, _| false);
     pair.compare();
@@ -222,9 +222,8 @@ fn a_large_table_agrees_with_the_model_at_full_load() {
 #[test]
 fn a_flood_displaces_no_established_connection_and_lets_new_ones_be_established() {
     let sizes = Sizes { entries: 1000, embryonic: 100, extensions: 0 };
-    let (mut table, mut zones) = (Table::<u32>::new(sizes, TupleHash::new()), Zones::new());
-    let mut open =
-        |table: &mut Table<u32>, number| table.insert(&mut zones, &tuple(number), Side::Low, 0, 60_000);
+    let (mut table, zones) = (Table::<u32>::new(sizes, TupleHash::new()), Zones::new());
+    let open = |table: &mut Table<u32>, number| table.insert(&zones, &tuple(number), Side::Low, 0, 60_000);
     for number in 0..801 {
         let id = open(&mut table, number).unwrap();
         table.establish(id);
@@ -254,8 +253,7 @@ fn a_flood_displaces_no_established_connection_and_lets_new_ones_be_established(
 fn a_flood_within_a_zone_does_not_close_the_zone() {
     let (mut table, mut zones) = (Table::<u32>::new(Sizes::of_entries(1000), TupleHash::new()), Zones::new());
     zones.set_limit(0, Some(20));
-    let mut open =
-        |table: &mut Table<u32>, number| table.insert(&mut zones, &tuple(number), Side::Low, 0, 60_000);
+    let open = |table: &mut Table<u32>, number| table.insert(&zones, &tuple(number), Side::Low, 0, 60_000);
     // The tuples of these numbers are in zone 0. Another zone has as many embryonic connections.
     for number in (0..300).step_by(3) {
         let new = open(&mut table, number).unwrap();
@@ -272,6 +270,40 @@ fn a_flood_within_a_zone_does_not_close_the_zone() {
     assert!((0..57).step_by(3).all(|number| table.find(&tuple(number), 1).is_some()));
 }
 
+/// A zone whose limit became smaller than its number of connections loses no connection to a refused one.
+#[test]
+fn a_refused_connection_displaces_none() {
+    let (mut table, mut zones) = (Table::<u32>::new(Sizes::of_entries(100), TupleHash::new()), Zones::new());
+    for number in [0, 3, 6] {
+        table.insert(&zones, &tuple(number), Side::Low, 0, 60_000).unwrap();
+    }
+    for limit in [2, 0] {
+        zones.set_limit(0, Some(limit));
+        assert_eq!(table.insert(&zones, &tuple(9), Side::Low, 0, 60_000), Err(Refused::ZoneFull));
+    }
+    assert_eq!((table.zone_count(0), table.counts().displaced, table.counts().zone_full), (3, 0, 2));
+}
+
+/// The tables of both address families share the settings of a zone. IPv6 connections take no place of IPv4 ones.
+#[test]
+fn a_zone_has_its_limit_in_each_address_family() {
+    let sizes = Sizes::of_entries(100);
+    let (mut four, mut six) =
+        (Table::<u32>::new(sizes, TupleHash::new()), Table::new(sizes, TupleHash::new()));
+    let mut zones = Zones::new();
+    zones.set_limit(0, Some(2));
+    for number in [0, 3] {
+        let id = six.insert(&zones, &tuple::<u128>(number), Side::Low, 0, 60_000).unwrap();
+        four.insert(&zones, &tuple::<u32>(number), Side::Low, 0, 60_000).unwrap();
+        six.establish(id);
+    }
+    assert_eq!((four.zone_count(0), six.zone_count(0)), (2, 2));
+    // The oldest IPv4 connection gives way to a new one, and the IPv6 table is full of established connections.
+    assert!(four.insert(&zones, &tuple::<u32>(6), Side::Low, 0, 60_000).is_ok());
+    let refused = six.insert(&zones, &tuple::<u128>(6), Side::Low, 0, 60_000);
+    assert_eq!((refused, four.counts().displaced), (Err(Refused::ZoneFull), 1));
+}
+
 #[test]
 fn an_ipv4_connection_takes_65_bytes_and_an_ipv6_connection_89() {
     let sizes = Sizes { entries: 1 << 20, embryonic: 1, extensions: 0 };
@@ -283,12 +315,12 @@ fn an_ipv4_connection_takes_65_bytes_and_an_ipv6_connection_89() {
 
 #[test]
 fn an_entry_that_was_removed_is_gone_for_its_number_too() {
-    let (mut table, mut zones) = (Table::<u32>::new(Sizes::of_entries(4), TupleHash::new()), Zones::new());
-    let id = table.insert(&mut zones, &tuple(1), Side::Low, 0, 10).unwrap();
-    table.remove(&mut zones, id);
-    table.remove(&mut zones, id);
+    let (mut table, zones) = (Table::<u32>::new(Sizes::of_entries(4), TupleHash::new()), Zones::new());
+    let id = table.insert(&zones, &tuple(1), Side::Low, 0, 10).unwrap();
+    table.remove(id);
+    table.remove(id);
     table.establish(id);
     table.set_expires(id, 1000);
     assert!(table.get(id).is_none() && table.expires(id).is_none());
-    assert_eq!((table.count(), table.embryonic_count(), zones.count(1)), (0, 0, 0));
+    assert_eq!((table.count(), table.embryonic_count(), table.zone_count(1)), (0, 0, 0));
 }

@@ -70,14 +70,14 @@ impl Case {
     }
 
     fn track(&mut self, packet: &Packet<u32>) -> Tracked {
-        self.tracker.track(&mut self.zones, packet, self.now)
+        self.tracker.track(&self.zones, packet, self.now)
     }
 
     /// Tracks a packet, commits its connection, and returns the state before the commit.
     fn commit(&mut self, packet: &Packet<u32>, commit: &Commit) -> CtState {
         let mut tracked = self.track(packet);
         let state = tracked.state;
-        self.tracker.commit(&mut self.zones, packet, &mut tracked, commit, self.now).unwrap();
+        self.tracker.commit(&self.zones, packet, &mut tracked, commit, self.now).unwrap();
         state
     }
 
@@ -152,7 +152,7 @@ fn a_connection_may_be_picked_up_in_the_middle() {
     strict.tracker.options = Options { pick_up: false, ..Options::default() };
     let mut tracked = strict.track(&there);
     assert_eq!(tracked.invalid, Some(Invalid::Tcp(tcp::Invalid::NotOpening)));
-    let (zones, now) = (&mut strict.zones, strict.now);
+    let (zones, now) = (&strict.zones, strict.now);
     let committed = strict.tracker.commit(zones, &there, &mut tracked, &Commit::default(), now);
     assert_eq!(committed, Err(NotCommitted::Invalid));
 }
@@ -197,7 +197,7 @@ fn a_forced_commit_turns_a_connection_round() {
     assert_eq!(case.commit(&there, &force), NEW);
     assert_eq!(case.track(&back).state, EST | RPL);
     let mut tracked = case.track(&back);
-    let id = case.tracker.commit(&mut case.zones, &back, &mut tracked, &force, case.now).unwrap();
+    let id = case.tracker.commit(&case.zones, &back, &mut tracked, &force, case.now).unwrap();
     assert_eq!((tracked.state, case.tracker.table.extension(id).mark), (NEW, 0));
     assert_eq!((case.track(&there).state, case.tracker.table.count()), (EST | RPL, 1));
 }
@@ -208,10 +208,10 @@ fn a_burst_may_contain_the_first_packets_of_both_ends() {
     let mut case = Case::new();
     let packets = [from_client(Content::Udp), from_server(Content::Udp), from_client(Content::Udp)];
     let mut tracked = [Tracked::default(); 3];
-    case.tracker.track_burst(&mut case.zones, &packets, case.now, &mut tracked);
+    case.tracker.track_burst(&case.zones, &packets, case.now, &mut tracked);
     assert_eq!(tracked.map(|tracked| tracked.state), [NEW; 3]);
     for (packet, tracked) in packets.iter().zip(&mut tracked) {
-        case.tracker.commit(&mut case.zones, packet, tracked, &Commit::default(), case.now).unwrap();
+        case.tracker.commit(&case.zones, packet, tracked, &Commit::default(), case.now).unwrap();
     }
     assert_eq!(tracked.map(|tracked| tracked.state), [NEW, EST | RPL, EST]);
     assert_eq!((case.tracker.table.count(), case.timeout(&packets[0])), (1, 300));
@@ -235,10 +235,10 @@ fn marks_and_labels_change_under_their_masks() {
     case.commit(&others.next().unwrap(), &commit);
     let third = others.next().unwrap();
     let mut tracked = case.track(&third);
-    let refused = case.tracker.commit(&mut case.zones, &third, &mut tracked, &commit, case.now);
+    let refused = case.tracker.commit(&case.zones, &third, &mut tracked, &commit, case.now);
     assert_eq!((refused, case.tracker.table.count()), (Err(NotCommitted::NoExtension), 2));
     // A record is free when its connection ends.
-    case.tracker.table.remove(&mut case.zones, id);
+    case.tracker.table.remove(id);
     assert_eq!(case.commit(&third, &commit), NEW);
 }
 
@@ -261,16 +261,16 @@ fn zones_have_connections_time_outs_and_limits_of_their_own() {
     let mut second = packet(Content::Udp, (20, 1), SERVER);
     second.tuple.zone = 3;
     let mut tracked = case.track(&second);
-    let refused = case.tracker.commit(&mut case.zones, &second, &mut tracked, &Commit::default(), case.now);
+    let refused = case.tracker.commit(&case.zones, &second, &mut tracked, &Commit::default(), case.now);
     assert_eq!(refused, Err(NotCommitted::Refused(Refused::ZoneFull)));
     // The zone goes while a packet is on its way from `ct` to `ct(commit)`. Another connection has its entry then.
     let mut tracked = case.track(&in_zone);
-    case.tracker.table.flush_zone(&mut case.zones, 3, None, u32::MAX);
+    case.tracker.table.flush_zone(3, None, u32::MAX);
     case.commit(&packet(Content::Udp, (20, 2), SERVER), &Commit::default());
     let mark = Commit { mark: Some((7, 7)), ..Commit::default() };
-    let id = case.tracker.commit(&mut case.zones, &in_zone, &mut tracked, &mark, case.now).unwrap();
+    let id = case.tracker.commit(&case.zones, &in_zone, &mut tracked, &mark, case.now).unwrap();
     assert_eq!(case.tracker.table.get(id).unwrap().tuple(), in_zone.tuple);
-    assert_eq!((case.zones.count(3), case.zones.count(0)), (1, 2));
+    assert_eq!((case.tracker.table.zone_count(3), case.tracker.table.zone_count(0)), (1, 2));
 }
 
 /// One connection of the naive tracker.
@@ -414,7 +414,7 @@ proptest! {
             let now = u64::from(start) + passed;
             let mut tracked = vec![Tracked::default(); packets.len()];
             if in_burst {
-                case.tracker.track_burst(&mut case.zones, &packets, case.now, &mut tracked);
+                case.tracker.track_burst(&case.zones, &packets, case.now, &mut tracked);
             } else {
                 for (packet, tracked) in packets.iter().zip(&mut tracked) {
                     *tracked = case.track(packet);
@@ -427,7 +427,7 @@ proptest! {
                 let Some(force) = commit else { continue };
                 let commit = Commit { force, ..Commit::default() };
                 let was_known = tracked.id.is_some();
-                let done = case.tracker.commit(&mut case.zones, packet, tracked, &commit, case.now);
+                let done = case.tracker.commit(&case.zones, packet, tracked, &commit, case.now);
                 // A forced commit fails if the packet cannot open a connection.
                 let may_fail = tracked.state.has(CtState::INVALID) || force || !naive.0.contains_key(&packet.tuple);
                 prop_assert!(done.is_ok() || may_fail, "{:?}", done);

@@ -54,22 +54,21 @@ impl<A: Address> Model<A> {
             return Err(Refused::Exists);
         }
         self.remove(&tuple);
-        let is_zone_full = |model: &Self| {
-            model.limits.get(&tuple.zone).is_some_and(|limit| model.count(tuple.zone) >= *limit as usize)
-        };
-        if is_zone_full(self) {
-            let mut oldest = self.embryonic.iter();
-            if let Some(oldest) = oldest.find(|other| other.zone == tuple.zone).copied() {
-                self.remove(&oldest);
-            }
-        }
-        if is_zone_full(self) {
-            return Err(Refused::ZoneFull);
-        }
+        let (limit, count) = (self.limits.get(&tuple.zone), self.count(tuple.zone));
+        let limit = limit.map_or(usize::MAX, |limit| *limit as usize);
         let is_full = self.connections.len() >= self.sizes.entries as usize;
-        if is_full || self.embryonic.len() >= self.sizes.embryonic as usize {
-            let oldest = self.embryonic.front().copied().ok_or(Refused::TableFull)?;
-            self.remove(&oldest);
+        let displaced = if count > limit {
+            return Err(Refused::ZoneFull);
+        } else if count == limit {
+            let mut oldest = self.embryonic.iter();
+            Some(*oldest.find(|other| other.zone == tuple.zone).ok_or(Refused::ZoneFull)?)
+        } else if is_full || self.embryonic.len() >= self.sizes.embryonic as usize {
+            Some(*self.embryonic.front().ok_or(Refused::TableFull)?)
+        } else {
+            None
+        };
+        if let Some(displaced) = displaced {
+            self.remove(&displaced);
         }
         self.connections.insert(tuple, Known { originator, expires, is_embryonic: true });
         self.embryonic.push_back(tuple);
