@@ -104,7 +104,8 @@ fn words_read(range: &Range<u32>, total: usize, use_of_1000: usize, replaced: us
 #[test]
 fn a_search_reads_few_words_at_99_percent_use() {
     let one_address = range(1, 1024, 65_535);
-    assert!(words_read(&one_address, 64_512, 990, 100_000) <= 8);
+    // Four words show that the part behind the random port is full, and five lead to a free port before this port.
+    assert!(words_read(&one_address, 64_512, 990, 100_000) <= 9);
     assert!(words_read(&one_address, 64_512, 1000, 20_000) <= 16);
     // Most addresses have no free port.
     let many_addresses = range(10_000, 5000, 5003);
