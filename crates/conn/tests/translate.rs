@@ -335,6 +335,21 @@ fn packets_that_cannot_be_translated_stay_unchanged() {
     refused(vec![0x45; 19], NotTranslated::Header(DropReason::Ipv4Truncated));
 }
 
+/// The receiver of a translated redirect would send packets to the router without translation.
+#[test]
+fn redirects_are_refused() {
+    let cause = example().build(None);
+    let mut redirect = Fields { protocol: ICMP, ..example() }.build(Some(&cause));
+    let mut redirect_v6 = Fields { protocol: ICMP, is_ipv6: true, ..example() }.build(None);
+    (redirect[20], redirect_v6[40]) = (5, 137);
+    for (bytes, is_ipv6) in [(redirect, false), (redirect_v6, true)] {
+        let mut after = bytes.clone();
+        let fields = Fields { is_ipv6, ..example() };
+        assert_eq!(fields.translate(&mut after, &EXAMPLE), Err(NotTranslated::Redirect));
+        assert_eq!(after, bytes);
+    }
+}
+
 /// A computed UDP checksum of 0 becomes 0xffff, because 0 means that there is no checksum (RFC 768).
 #[test]
 fn a_udp_checksum_never_becomes_zero() {

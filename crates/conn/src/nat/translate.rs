@@ -8,6 +8,7 @@
 //! | SCTP | ports | CRC32c of the difference, as a CRC is linear. A wrong CRC stays wrong. |
 //! | ICMP, ICMPv6 query | identifier | incremental |
 //! | ICMP, ICMPv6 error | the fields of the quoted packet, with the ends exchanged | incremental |
+//! | ICMP, ICMPv6 redirect | refused: the message names a router for addresses that its receiver does not know | |
 //! | other | none | none |
 //!
 //! An ICMP error goes in the direction opposite to the packet that it quotes. The destination of the error is
@@ -24,7 +25,7 @@ use packet::icmpv6::Icmpv6;
 use packet::ipv4::Ipv4;
 use packet::ipv6::Ipv6;
 use packet::ipv6_ext::Extensions;
-use packet::{DropReason, HeaderError, ip_proto, ipv4, ipv6};
+use packet::{DropReason, HeaderError, icmp, icmpv6, ip_proto, ipv4, ipv6};
 use zerocopy::FromBytes;
 
 use crate::tuple::{Address, Query};
@@ -83,6 +84,9 @@ pub enum Checksum {
 pub enum NotTranslated {
     /// A header is incomplete, or has a field with an invalid value.
     Header(DropReason),
+    /// The packet is a redirect of ICMP or ICMPv6. After a translated redirect, the receiver would send packets past
+    /// the translation.
+    Redirect,
     /// The packet is the first fragment of an SCTP packet. The change of the CRC depends on the length of the whole
     /// packet.
     SctpFragment,
@@ -183,6 +187,12 @@ impl Layout {
         self.protocol == if self.is_ipv6() { ip_proto::ICMPV6 } else { ip_proto::ICMP }
     }
 
+    /// Returns whether the bytes above IP are a redirect.
+    fn is_redirect(&self, upper: &[u8]) -> bool {
+        let redirect = if self.is_ipv6() { icmpv6::kind::REDIRECT } else { icmp::kind::REDIRECT };
+        self.is_icmp() && upper.first() == Some(&redirect)
+    }
+
     /// Returns the layout of the packet that an ICMP error of this address family quotes.
     fn of_quote(&self, quote: &[u8]) -> Option<Layout> {
         if self.is_ipv6() { Layout::of_ipv6(quote) } else { Layout::of_ipv4(quote) }
@@ -226,6 +236,9 @@ fn translate<A: Address>(
         };
         if upper.len() < need {
             return Err(NotTranslated::Header(reason));
+        }
+        if layout.is_redirect(upper) {
+            return Err(NotTranslated::Redirect);
         }
         let has_ports = rewrite.source_port.is_some() || rewrite.destination_port.is_some();
         let needs_crc = layout.protocol == ip_proto::SCTP && checksum == Checksum::Complete && has_ports;
