@@ -9,8 +9,9 @@
 //! occur.
 //!
 //! Resets follow RFC 5961. A reset ends the tracked connection only if its sequence number is exactly the number that
-//! the other end expects. Other resets and SYN segments within the window pass without a change of state, because the
-//! end that receives them answers with a challenge ACK.
+//! the other end expects. Other resets within the window and SYN segments pass without a change of state, because the
+//! end that receives them answers with a challenge ACK. A sender that guesses numbers could send such segments, so they
+//! do not prolong the connection ([`Verdict::Unconfirmed`]).
 
 use packet::tcp::{Tcp, TcpOption, flags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -154,6 +155,10 @@ impl std::error::Error for Invalid {}
 pub enum Verdict {
     /// The segment belongs to the connection.
     Accepted,
+    /// The segment is a SYN of an established connection, or a reset whose sequence number is not the expected one. The
+    /// segment passes, because the end that receives it answers with a challenge ACK. The state is unchanged, and the
+    /// segment does not prolong the connection.
+    Unconfirmed,
     /// The segment is a SYN that opens another connection with the same addresses and ports, after the end of the
     /// present one. The caller removes this connection and opens the new one.
     NewConnection,
@@ -322,24 +327,24 @@ impl Connection {
         let (sender, receiver) = self.both(direction);
         let is_opening = matches!(state, State::SynSent | State::SynReceived);
         let handled = if is_opening && (segment.has(flags::SYN) || !sender.has(End::SEEN)) {
-            self.handshake(direction, segment)
+            self.handshake(direction, segment).map(|()| Verdict::Accepted)
         } else if segment.has(flags::SYN) {
             // The end that receives the SYN answers with a challenge ACK (RFC 5961 section 4).
-            Ok(())
+            Ok(Verdict::Unconfirmed)
         } else if state == State::SynSent {
             // The end that has sent the SYN has no other segment to send, except a reset in answer to a challenge ACK.
-            if segment.has(flags::RST) { Ok(()) } else { Err(Invalid::Handshake) }
+            if segment.has(flags::RST) { Ok(Verdict::Accepted) } else { Err(Invalid::Handshake) }
         } else {
             let are_known = sender.has(End::SEEN) && receiver.has(End::SEEN);
             let is_checked = check_windows && are_known && !self.ends[0].has(End::PICKED_UP);
             let checked = if is_checked { within(&sender, &receiver, segment) } else { Ok(()) };
             match state {
                 // The reset may have been lost, so the end that missed it hears it again in answer to its segments.
-                State::Closed => checked,
+                State::Closed => checked.map(|()| Verdict::Accepted),
                 _ => checked.and_then(|()| self.advance(direction, segment)),
             }
         };
-        handled.map_or_else(Verdict::Invalid, |()| Verdict::Accepted)
+        handled.unwrap_or_else(Verdict::Invalid)
     }
 
     /// Returns the ends that send and receive the packets of a direction.
@@ -408,16 +413,17 @@ impl Connection {
     }
 
     /// Tracks a segment without SYN that is within the windows.
-    fn advance(&mut self, direction: Direction, segment: &Segment) -> Result<(), Invalid> {
+    fn advance(&mut self, direction: Direction, segment: &Segment) -> Result<Verdict, Invalid> {
         let (mut sender, mut receiver) = self.both(direction);
         let end = segment.end();
         if segment.has(flags::RST) {
             // The reset of an end that has lost its state carries the number that the other end has acknowledged.
             let is_expected = segment.seq == sender.end || segment.seq == sender.acked;
-            if is_expected {
-                self.ends[0].bits |= End::RESET;
+            if !is_expected {
+                return Ok(Verdict::Unconfirmed);
             }
-            return Ok(());
+            self.ends[0].bits |= End::RESET;
+            return Ok(Verdict::Accepted);
         }
         if sender.has(End::FIN) && before(sender.end, end) {
             return Err(Invalid::AfterFin);
@@ -434,7 +440,7 @@ impl Connection {
         }
         acknowledge(&mut sender, &mut receiver, segment, window);
         self.set(direction, sender, receiver);
-        Ok(())
+        Ok(Verdict::Accepted)
     }
 }
 

@@ -274,7 +274,7 @@ impl<A: Address> Tracker<A> {
                     self.table.set_expires(id, expires);
                     return Tracked::of(state, Some(id));
                 }
-                Update::Related(state) => return Tracked::of(state, Some(id)),
+                Update::Unchanged(state) => return Tracked::of(state, Some(id)),
                 Update::Invalid(why) => return Tracked::of_invalid(why, Some(id)),
                 Update::Replaced => self.table.remove(id),
             }
@@ -343,8 +343,9 @@ impl<A: Address> Tracker<A> {
 enum Update {
     /// The packet belongs to the connection.
     Tracked { state: CtState, timeout: Timeout, is_established: bool },
-    /// The packet is an ICMP error about a packet of the connection.
-    Related(CtState),
+    /// The packet is an ICMP error about a packet of the connection, or may not come from an end of the connection. The
+    /// connection is unchanged, and the packet does not prolong it.
+    Unchanged(CtState),
     /// The packet does not belong to the connection, which is unchanged.
     Invalid(Invalid),
     /// The packet opens another connection, which replaces the present one.
@@ -358,11 +359,15 @@ fn update<A: Address>(entry: &mut Entry<A>, packet: &Packet<A>, options: Options
     let is_reply = direction == Direction::Reply;
     let reply = if is_reply { CtState::REPLY } else { CtState::default() };
     let (timeout, is_open) = match &packet.content {
-        Content::Error => return Update::Related(CtState::RELATED | reply),
+        Content::Error => return Update::Unchanged(CtState::RELATED | reply),
         Content::Tcp(segment) => {
             let mut connection = entry.tcp();
             match connection.track(direction, segment, options.check_windows) {
                 tcp::Verdict::Accepted => {}
+                tcp::Verdict::Unconfirmed => {
+                    let is_answered = is_reply || entry.has_replied();
+                    return Update::Unchanged(reply | state_of(is_answered));
+                }
                 tcp::Verdict::NewConnection => return Update::Replaced,
                 tcp::Verdict::Invalid(why) => return Update::Invalid(Invalid::Tcp(why)),
             }
@@ -408,6 +413,11 @@ fn update<A: Address>(entry: &mut Entry<A>, packet: &Packet<A>, options: Options
         }
     };
     let has_replied = entry.has_replied();
-    let state = reply | if has_replied { CtState::ESTABLISHED } else { CtState::NEW };
+    let state = reply | state_of(has_replied);
     Update::Tracked { state, timeout, is_established: is_open && has_replied }
+}
+
+/// Returns the state bit of a connection by whether the other end has replied.
+const fn state_of(has_replied: bool) -> CtState {
+    if has_replied { CtState::ESTABLISHED } else { CtState::NEW }
 }

@@ -37,6 +37,12 @@ impl Case {
         assert_eq!(self.0.state(), state, "after {direction:?} {segment:?}");
     }
 
+    fn ignores(&mut self, direction: Direction, segment: Segment) {
+        let before = self.0;
+        assert_eq!(self.0.track(direction, &segment, true), Verdict::Unconfirmed, "{segment:?}");
+        assert_eq!(self.0, before, "an unconfirmed segment changes nothing");
+    }
+
     fn refuses(&mut self, direction: Direction, segment: Segment, why: Invalid) {
         let before = self.0;
         assert_eq!(self.0.track(direction, &segment, true), Verdict::Invalid(why), "{segment:?}");
@@ -106,7 +112,7 @@ fn half_open_connections_recover() {
     case.accepts(Reply, segment(SYN | ACK, 499, 100, 0), State::SynReceived);
     // The tracker still has the connection.
     let mut case = Case::established();
-    case.accepts(Original, segment(SYN, 1_000_000, 0, 0), State::Established);
+    case.ignores(Original, segment(SYN, 1_000_000, 0, 0));
     case.accepts(Reply, segment(ACK, 500, 100, 0), State::Established);
     case.accepts(Original, segment(RST, 100, 0, 0), State::Closed);
     assert_eq!(case.0.track(Original, &segment(SYN, 1_000_000, 0, 0), true), Verdict::NewConnection);
@@ -129,7 +135,7 @@ fn resets_need_the_exact_number() {
     case.accepts(Original, segment(ACK, 100, 500, 300), State::Established);
     case.refuses(Reply, segment(RST, 1501, 0, 0), Invalid::BeyondWindow);
     case.refuses(Reply, segment(RST, 500u32.wrapping_sub(1200), 0, 0), Invalid::BeforeWindow);
-    case.accepts(Reply, segment(RST, 700, 0, 0), State::Established);
+    case.ignores(Reply, segment(RST, 700, 0, 0));
     // The other end has acknowledged 100, although more was sent.
     case.accepts(Original, segment(RST, 100, 0, 0), State::Closed);
     // The reset may get lost, so that the end must hear it again.
@@ -369,7 +375,7 @@ impl Naive {
             return Verdict::Accepted;
         }
         if has(SYN) {
-            return Verdict::Accepted;
+            return Verdict::Unconfirmed;
         }
         if state == State::SynSent {
             return if has(RST) { Verdict::Accepted } else { refused(Invalid::Handshake) };
@@ -402,7 +408,7 @@ impl Naive {
         if has(RST) {
             let syn = self.syn(from).unwrap().0;
             self.is_reset |= seq == self.end(from) || seq == self.acked(from).unwrap_or(syn);
-            return Verdict::Accepted;
+            return if self.is_reset { Verdict::Accepted } else { Verdict::Unconfirmed };
         }
         if self.fin(from) && end > self.end(from) {
             return refused(Invalid::AfterFin);
@@ -756,7 +762,7 @@ proptest! {
                 Some(tracker) => tracker.track(direction, &segment, true),
             };
             match verdict {
-                Verdict::Accepted => paths[from][1].push(sent),
+                Verdict::Accepted | Verdict::Unconfirmed => paths[from][1].push(sent),
                 Verdict::NewConnection => prop_assert!(!peers[1 - from].needs(&sent), "{:?}", sent),
                 Verdict::Invalid(why) => {
                     let (tracker, peer) = (tracker.unwrap(), &peers[1 - from]);

@@ -138,6 +138,29 @@ fn a_tcp_connection_has_the_time_out_of_its_state() {
     assert_eq!(step(&mut case, from_server(segment(RST | ACK, 0, 9_001))), (EST | RPL, 10, 1));
 }
 
+/// RFC 5961: a sender that guesses the ports and a sequence number within the window keeps no connection alive.
+#[test]
+fn a_syn_and_an_inexact_reset_do_not_prolong_a_connection() {
+    let mut case = Case::new();
+    case.commit(&from_client(segment(SYN, 99, 0)), &Commit::default());
+    case.track(&from_server(segment(SYN | ACK, 499, 100)));
+    assert_eq!(case.track(&from_client(segment(ACK, 100, 500))).state, EST);
+    case.now = case.now.wrapping_add(1_000_000);
+    let segments = [segment(SYN, 700, 0), segment(SYN | ACK, 499, 100), segment(RST, 700, 0)];
+    for content in segments {
+        assert_eq!(case.track(&from_client(content)).state, EST);
+        assert_eq!(case.track(&from_server(content)).state, EST | RPL);
+        assert_eq!(case.timeout(&from_client(content)), 6440);
+    }
+    assert_eq!(case.track(&from_server(segment(RST, 500, 0))).state, EST | RPL);
+    assert_eq!(case.timeout(&from_client(segment(ACK, 100, 500))), 10);
+    // Such a segment is no reply to a connection that was picked up.
+    let mut case = Case::new();
+    case.commit(&from_client(segment(ACK, 100, 500)), &Commit::default());
+    assert_eq!(case.track(&from_server(segment(SYN, 700, 0))).state, EST | RPL);
+    assert_eq!(case.track(&from_client(segment(ACK, 100, 500))).state, NEW);
+}
+
 #[test]
 fn a_connection_may_be_picked_up_in_the_middle() {
     let mut case = Case::new();
@@ -326,6 +349,7 @@ impl Naive {
                 let connection = known.tcp.as_mut().unwrap();
                 match connection.track(direction, segment, true) {
                     tcp::Verdict::Accepted => {}
+                    tcp::Verdict::Unconfirmed => return reply | if has_replied { EST } else { NEW },
                     tcp::Verdict::NewConnection => {
                         self.0.remove(&packet.tuple);
                         return unknown;
