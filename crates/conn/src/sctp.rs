@@ -133,9 +133,11 @@ pub struct Association {
     tags: [u32; 2],
     /// Tags of the handshake that is under way.
     pending: [u32; 2],
+    /// Tags of the last but one INIT ACK chunk of each direction. 0: there was one INIT ACK chunk at most.
+    earlier: [u32; 2],
     /// Number of the state.
     state: u32,
-    unused: [u32; 3],
+    unused: u32,
 }
 
 impl Association {
@@ -145,7 +147,7 @@ impl Association {
     /// # Errors
     /// Returns why the packet cannot be the first one.
     pub fn open(packet: &Packet, pick_up: bool) -> Result<Association, Invalid> {
-        let mut this = Association { tags: [0; 2], pending: [0; 2], state: 0, unused: [0; 3] };
+        let mut this = Association { tags: [0; 2], pending: [0; 2], earlier: [0; 2], state: 0, unused: 0 };
         if packet.has(chunk::INIT) {
             if packet.tag != 0 || packet.initiate_tag == 0 {
                 return Err(Invalid::Tag);
@@ -215,15 +217,22 @@ impl Association {
         if packet.tag != expected || !has_init || packet.initiate_tag == 0 {
             return Err(Invalid::Tag);
         }
-        self.pending[to] = packet.initiate_tag;
+        let last = std::mem::replace(&mut self.pending[to], packet.initiate_tag);
+        if packet.has(chunk::INIT_ACK) && last != packet.initiate_tag {
+            self.earlier[to] = last;
+        }
         Ok(())
     }
 
     /// Tracks a packet with a COOKIE ECHO chunk.
     fn echo_cookie(&mut self, from: usize, to: usize, packet: &Packet) -> Result<(), Invalid> {
         let is_complete = self.pending[from] != 0 && self.pending[to] != 0;
-        if is_complete && packet.tag == self.pending[from] {
-            self.tags = std::mem::take(&mut self.pending);
+        // An INIT chunk that was repeated leads to two INIT ACK chunks, whose tags may differ. The end answers one of
+        // them, because the other one is lost or comes too late.
+        let is_answer = packet.tag != 0 && [self.pending[from], self.earlier[from]].contains(&packet.tag);
+        if is_complete && is_answer {
+            (self.tags[from], self.tags[to]) = (packet.tag, self.pending[to]);
+            (self.pending, self.earlier) = ([0; 2], [0; 2]);
             self.set(State::CookieEchoed);
             return Ok(());
         }
@@ -341,6 +350,21 @@ mod tests {
         accepts(&mut this, Original, packet(21, chunk::COOKIE_ECHO), State::CookieEchoed);
         accepts(&mut this, Reply, packet(11, chunk::COOKIE_ACK), State::Established);
         refuses(&mut this, Reply, packet(10, DATA), Invalid::Tag);
+    }
+
+    /// The other end answers an INIT chunk and its repetition with different tags, because it keeps no state.
+    #[test]
+    fn either_of_two_init_ack_chunks_may_be_answered() {
+        for (tag, other) in [(20, 21), (21, 20)] {
+            let mut this = Association::open(&init(0, chunk::INIT, 10), false).unwrap();
+            accepts(&mut this, Original, init(0, chunk::INIT, 10), State::CookieWait);
+            accepts(&mut this, Reply, init(10, chunk::INIT_ACK, 20), State::CookieWait);
+            accepts(&mut this, Reply, init(10, chunk::INIT_ACK, 21), State::CookieWait);
+            refuses(&mut this, Original, packet(22, chunk::COOKIE_ECHO), Invalid::Handshake);
+            accepts(&mut this, Original, packet(tag, chunk::COOKIE_ECHO | DATA), State::CookieEchoed);
+            accepts(&mut this, Reply, packet(10, chunk::COOKIE_ACK), State::Established);
+            refuses(&mut this, Original, packet(other, DATA), Invalid::Tag);
+        }
     }
 
     #[test]
