@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::hint::black_box;
 
 use conn::headers::{Content, Packet};
-use conn::table::{EntryId, Sizes, Table};
+use conn::table::{EntryId, NewConnection, Sizes, Table};
 use conn::tcp::Segment;
 use conn::track::{Commit, CtState, Tracked, Tracker};
 use conn::tuple::{Address, End, Side, Tuple, TupleHash};
@@ -44,7 +44,7 @@ fn filled<A: Address + From<u32>>() -> (Table<A>, Zones) {
     let mut order: Vec<u32> = (0..CONNECTIONS).collect();
     order.sort_by_key(|number| scattered(u64::from(*number)));
     for number in order {
-        let id = table.insert(&zones, &tuple(number), Side::Low, 0, TIMEOUT).unwrap();
+        let id = table.insert(&zones, &NewConnection::of(tuple(number), Side::Low, TIMEOUT), 0).unwrap();
         table.establish(id);
     }
     (table, zones)
@@ -134,7 +134,7 @@ fn replace(c: &mut Criterion) {
             let of = |round: u32| tuple::<u32>(at + CONNECTIONS * (round % 2));
             let id = table.find(&of(round), 1).unwrap();
             table.remove(id);
-            let id = table.insert(&zones, &of(round + 1), Side::Low, 1, TIMEOUT).unwrap();
+            let id = table.insert(&zones, &NewConnection::of(of(round + 1), Side::Low, TIMEOUT), 1).unwrap();
             table.establish(id);
             next += 1;
         });

@@ -40,21 +40,10 @@ const REPEATED: u8 = 16;
 
 impl<A: Address> Entry<A> {
     /// Returns a new entry of a connection, embryonic, without state.
-    pub(crate) fn new(tuple: &Tuple<A>, originator: Side, node: u32) -> Entry<A> {
+    pub(crate) fn new(tuple: &Tuple<A>, originator: Side, node: u32, extension: u32) -> Entry<A> {
         let Tuple { low, high, low_port, high_port, zone, protocol } = *tuple;
         let flags = USED | EMBRYONIC | if originator == Side::High { FROM_HIGH } else { 0 };
-        Entry {
-            low,
-            high,
-            low_port,
-            high_port,
-            zone,
-            protocol,
-            flags,
-            state: [0; 8],
-            timer: node,
-            extension: 0,
-        }
+        Entry { low, high, low_port, high_port, zone, protocol, flags, state: [0; 8], timer: node, extension }
     }
 
     /// Marks the entry as unused.

@@ -43,6 +43,12 @@ impl Extensions {
         at.and_then(|at| self.records.get(at)).copied().unwrap_or_default()
     }
 
+    /// Returns whether the record with an index can be replaced by this record.
+    pub(crate) fn can_set(&self, index: u32, record: Extension) -> bool {
+        let has_unused = self.unused != NONE || self.records.len() < self.limit;
+        record == Extension::default() || index != 0 || has_unused
+    }
+
     /// Replaces the record with an index, and returns its new index. Index 0 is the record of a mark and a label of 0.
     ///
     /// # Errors

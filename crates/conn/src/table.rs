@@ -63,6 +63,28 @@ impl Sizes {
     }
 }
 
+/// A connection to be inserted into a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewConnection<A> {
+    /// Tuple of the connection.
+    pub tuple: Tuple<A>,
+    /// Side of the end that sent the first packet.
+    pub originator: Side,
+    /// Time in milliseconds at which the connection expires. The time is at most
+    /// [`LONGEST_TIMEOUT`](crate::timeout::LONGEST_TIMEOUT) after the present time.
+    pub expires: u32,
+    /// Mark and label.
+    pub extension: Extension,
+}
+
+impl<A> NewConnection<A> {
+    /// Returns a connection with a mark and a label of 0.
+    #[must_use]
+    pub fn of(tuple: Tuple<A>, originator: Side, expires: u32) -> NewConnection<A> {
+        NewConnection { tuple, originator, expires, extension: Extension::default() }
+    }
+}
+
 /// Reason for which a table refuses a new connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
@@ -74,6 +96,8 @@ pub enum Refused {
     TableFull,
     /// The buckets of the tuple are full. In a table with random tuples, the probability is negligible.
     Crowded,
+    /// The table has no more records for marks and labels.
+    NoExtension,
 }
 
 impl std::fmt::Display for Refused {
@@ -83,6 +107,7 @@ impl std::fmt::Display for Refused {
             Refused::ZoneFull => "the zone has reached its limit of connections",
             Refused::TableFull => "the table is full of established connections",
             Refused::Crowded => "the buckets of the connection are full",
+            Refused::NoExtension => "the table has no more records for marks and labels",
         })
     }
 }
@@ -227,21 +252,19 @@ impl<A: Address> Table<A> {
         }
     }
 
-    /// Inserts a connection that `originator` has opened. The connection is embryonic. `now` and `expires` are times in
-    /// milliseconds. `expires` is at most [`LONGEST_TIMEOUT`](crate::timeout::LONGEST_TIMEOUT) after `now`.
+    /// Inserts a connection. The connection is embryonic. `now` is the time in milliseconds.
     ///
     /// # Errors
-    /// Returns the reason for which the table refuses the connection.
+    /// Returns the reason for which the table refuses the connection. No connection that is live gives way then.
     pub fn insert(
         &mut self,
         zones: &Zones,
-        tuple: &Tuple<A>,
-        originator: Side,
+        connection: &NewConnection<A>,
         now: u32,
-        expires: u32,
     ) -> Result<EntryId, Refused> {
-        let place = self.index.place(self.hash.of(tuple));
-        if let Some(number) = self.search(place, tuple) {
+        let NewConnection { tuple, originator, expires, extension } = *connection;
+        let place = self.index.place(self.hash.of(&tuple));
+        if let Some(number) = self.search(place, &tuple) {
             if self.is_live(number, now) {
                 return Err(Refused::Exists(EntryId(number)));
             }
@@ -249,6 +272,11 @@ impl<A: Address> Table<A> {
             self.remove(EntryId(number));
         }
         let displaced = self.displaced_by(zones.limit(tuple.zone), tuple.zone)?;
+        let record =
+            displaced.and_then(|number| self.get(EntryId(number))).map_or(0, |entry| entry.extension);
+        if !self.extensions.can_set(record, extension) {
+            return Err(Refused::NoExtension);
+        }
         let number = match displaced {
             Some(number) => number,
             None if self.unused != NONE => self.unused,
@@ -263,7 +291,8 @@ impl<A: Address> Table<A> {
             self.remove(EntryId(displaced));
         }
         let node = self.embryonic.push(number, tuple.zone, expires).unwrap_or_default();
-        let new = Entry::new(tuple, originator, node);
+        let record = self.extensions.set(0, extension).unwrap_or_default();
+        let new = Entry::new(&tuple, originator, node, record);
         match self.entries.get_mut(number as usize) {
             Some(entry) => {
                 self.unused = entry.timer;
@@ -277,6 +306,31 @@ impl<A: Address> Table<A> {
         }
         self.counts.inserted += 1;
         Ok(EntryId(number))
+    }
+
+    /// Replaces a connection by a new one with the same tuple. The new connection is embryonic. The zone may exceed its
+    /// limit, because its number of connections is unchanged. Does nothing if the entry has another tuple.
+    ///
+    /// # Errors
+    /// Returns the reason for which the table refuses the new connection. Nothing is changed then.
+    pub fn replace(&mut self, id: EntryId, connection: &NewConnection<A>) -> Result<(), Refused> {
+        let NewConnection { tuple, originator, expires, extension } = *connection;
+        let Some(entry) = self.get(id).filter(|entry| entry.is(&tuple)).copied() else { return Ok(()) };
+        let record = self.extensions.set(entry.extension, extension).map_err(|_| Refused::NoExtension)?;
+        if entry.is_embryonic() {
+            self.embryonic.remove(entry.timer, tuple.zone);
+        } else if self.embryonic.count() >= self.embryonic.limit()
+            && let Some(oldest) = self.embryonic.oldest()
+        {
+            self.counts.displaced += 1;
+            self.remove(EntryId(oldest));
+        }
+        let node = self.embryonic.push(id.0, tuple.zone, expires).unwrap_or_default();
+        if let Some(entry) = self.get_mut(id) {
+            *entry = Entry::new(&tuple, originator, node, record);
+        }
+        self.counts.inserted += 1;
+        Ok(())
     }
 
     /// Returns the embryonic entry that gives way to a new connection of a zone. Returns `None` if the zone and the

@@ -15,8 +15,8 @@ use crate::Direction;
 use crate::entry::Entry;
 use crate::extension::{Extension, NoExtension};
 use crate::headers::{Content, Packet};
-use crate::table::{EntryId, Refused, Sizes, Table};
-use crate::timeout::{Timeout, Timeouts};
+use crate::table::{EntryId, NewConnection, Refused, Sizes, Table};
+use crate::timeout::Timeout;
 use crate::tuple::{Address, Tuple, TupleHash};
 use crate::zone::Zones;
 use crate::{sctp, tcp};
@@ -127,6 +127,15 @@ pub struct Commit {
     pub label: Option<(u128, u128)>,
 }
 
+impl Commit {
+    /// Returns the mark and the label after the commit.
+    fn extension(&self, Extension { label, mark }: Extension) -> Extension {
+        let mark = self.mark.map_or(mark, |(value, mask)| mark & !mask | value & mask);
+        let label = self.label.map_or(label, |(value, mask)| label & !mask | value & mask);
+        Extension { label, mark }
+    }
+}
+
 /// Reason for which a packet's connection is not committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotCommitted {
@@ -212,8 +221,8 @@ impl<A: Address> Tracker<A> {
     /// `now` is the time in milliseconds.
     ///
     /// # Errors
-    /// Returns the reason for which the connection is not committed. With [`NotCommitted::NoExtension`], the mark and
-    /// label of an existing connection are unchanged.
+    /// Returns the reason for which the connection is not committed. An existing connection, its mark and its label are
+    /// unchanged then.
     pub fn commit(
         &mut self,
         zones: &Zones,
@@ -232,16 +241,24 @@ impl<A: Address> Tracker<A> {
             return Ok(id);
         }
         let opening = self.opening(packet).map_err(|_| NotCommitted::Invalid)?;
-        if let Some(id) = known {
-            self.table.remove(id);
-        }
-        let id = match self.open(zones, packet, opening, now) {
+        let expires = now.wrapping_add(zones.timeouts(packet.tuple.zone).get(first_timeout(packet)));
+        let extension = commit.extension(Extension::default());
+        let new = NewConnection { extension, ..NewConnection::of(packet.tuple, packet.source, expires) };
+        let opened = match known {
+            Some(id) => self.table.replace(id, &new).map(|()| id),
+            None => self.table.insert(zones, &new, now),
+        };
+        match opened {
             Ok(id) => {
-                if let Err(error) = self.change_extension(id, commit) {
-                    self.table.remove(id);
-                    return Err(error.into());
+                if let Some(entry) = self.table.get_mut(id) {
+                    match opening {
+                        Opening::Tcp(connection) => entry.set_tcp(connection),
+                        Opening::Sctp(association) => entry.set_sctp(association),
+                        Opening::Other => {}
+                    }
                 }
-                id
+                *tracked = Tracked::of(CtState::NEW, Some(id));
+                Ok(id)
             }
             // An earlier packet of the burst has committed the connection, and this packet is its next one.
             Err(Refused::Exists(id)) => {
@@ -251,12 +268,11 @@ impl<A: Address> Tracker<A> {
                     return Err(NotCommitted::Invalid);
                 }
                 self.change_extension(id, commit)?;
-                return Ok(id);
+                Ok(id)
             }
-            Err(refused) => return Err(NotCommitted::Refused(refused)),
-        };
-        *tracked = Tracked::of(CtState::NEW, Some(id));
-        Ok(id)
+            Err(Refused::NoExtension) => Err(NotCommitted::NoExtension),
+            Err(refused) => Err(NotCommitted::Refused(refused)),
+        }
     }
 
     /// Tracks a packet whose connection was looked up.
@@ -301,41 +317,11 @@ impl<A: Address> Tracker<A> {
         }
     }
 
-    /// Enters the connection that a packet opens into the table.
-    fn open(
-        &mut self,
-        zones: &Zones,
-        packet: &Packet<A>,
-        opening: Opening,
-        now: u32,
-    ) -> Result<EntryId, Refused> {
-        let timeouts: &Timeouts = zones.timeouts(packet.tuple.zone);
-        let timeout = timeouts.get(match packet.content {
-            Content::Tcp(_) => Timeout::TcpSynSent,
-            Content::Sctp(_) => Timeout::SctpOpening,
-            Content::Udp => Timeout::UdpFirst,
-            Content::Query { .. } => Timeout::IcmpFirst,
-            Content::Error | Content::Other => Timeout::OtherFirst,
-        });
-        let id = self.table.insert(zones, &packet.tuple, packet.source, now, now.wrapping_add(timeout))?;
-        if let Some(entry) = self.table.get_mut(id) {
-            match opening {
-                Opening::Tcp(connection) => entry.set_tcp(connection),
-                Opening::Sctp(association) => entry.set_sctp(association),
-                Opening::Other => {}
-            }
-        }
-        Ok(id)
-    }
-
     fn change_extension(&mut self, id: EntryId, commit: &Commit) -> Result<(), NoExtension> {
         if commit.mark.is_none() && commit.label.is_none() {
             return Ok(());
         }
-        let Extension { label, mark } = self.table.extension(id);
-        let mark = commit.mark.map_or(mark, |(value, mask)| mark & !mask | value & mask);
-        let label = commit.label.map_or(label, |(value, mask)| label & !mask | value & mask);
-        self.table.set_extension(id, Extension { label, mark })
+        self.table.set_extension(id, commit.extension(self.table.extension(id)))
     }
 }
 
@@ -415,6 +401,17 @@ fn update<A: Address>(entry: &mut Entry<A>, packet: &Packet<A>, options: Options
     let has_replied = entry.has_replied();
     let state = reply | state_of(has_replied);
     Update::Tracked { state, timeout, is_established: is_open && has_replied }
+}
+
+/// Returns the state of a connection that a packet opens, for its time-out.
+const fn first_timeout<A>(packet: &Packet<A>) -> Timeout {
+    match packet.content {
+        Content::Tcp(_) => Timeout::TcpSynSent,
+        Content::Sctp(_) => Timeout::SctpOpening,
+        Content::Udp => Timeout::UdpFirst,
+        Content::Query { .. } => Timeout::IcmpFirst,
+        Content::Error | Content::Other => Timeout::OtherFirst,
+    }
 }
 
 /// Returns the state bit of a connection by whether the other end has replied.

@@ -7,7 +7,7 @@ mod naive;
 
 use std::collections::HashSet;
 
-use conn::table::{Refused, Sizes, Table};
+use conn::table::{NewConnection, Refused, Sizes, Table};
 use conn::timeout::LONGEST_TIMEOUT;
 use conn::tuple::{Address, End, Side, Tuple, TupleHash};
 use conn::zone::Zones;
@@ -65,13 +65,17 @@ impl<A: Address> Pair<A> {
 
     fn insert(&mut self, tuple: Tuple<A>, side: Side, timeout: u64) {
         let expires = self.now + timeout;
-        let inserted = self.table.insert(&self.zones, &tuple, side, wrapped(self.now), wrapped(expires));
+        let inserted = self.table.insert(
+            &self.zones,
+            &NewConnection::of(tuple, side, wrapped(expires)),
+            wrapped(self.now),
+        );
         let expected = self.model.insert(tuple, side, self.now, expires);
         let found = inserted.map(|_| ()).map_err(|refused| match refused {
             Refused::Exists(_) => naive::Refused::Exists,
             Refused::ZoneFull => naive::Refused::ZoneFull,
             Refused::TableFull => naive::Refused::TableFull,
-            Refused::Crowded => panic!("the table is not full"),
+            Refused::Crowded | Refused::NoExtension => panic!("the table has slots, and no marks"),
         });
         assert_eq!(found, expected);
     }
@@ -223,7 +227,9 @@ fn a_large_table_agrees_with_the_model_at_full_load() {
 fn a_flood_displaces_no_established_connection_and_lets_new_ones_be_established() {
     let sizes = Sizes { entries: 1000, embryonic: 100, extensions: 0 };
     let (mut table, zones) = (Table::<u32>::new(sizes, TupleHash::new()), Zones::new());
-    let open = |table: &mut Table<u32>, number| table.insert(&zones, &tuple(number), Side::Low, 0, 60_000);
+    let open = |table: &mut Table<u32>, number| {
+        table.insert(&zones, &NewConnection::of(tuple(number), Side::Low, 60_000), 0)
+    };
     for number in 0..801 {
         let id = open(&mut table, number).unwrap();
         table.establish(id);
@@ -253,7 +259,9 @@ fn a_flood_displaces_no_established_connection_and_lets_new_ones_be_established(
 fn a_flood_within_a_zone_does_not_close_the_zone() {
     let (mut table, mut zones) = (Table::<u32>::new(Sizes::of_entries(1000), TupleHash::new()), Zones::new());
     zones.set_limit(0, Some(20));
-    let open = |table: &mut Table<u32>, number| table.insert(&zones, &tuple(number), Side::Low, 0, 60_000);
+    let open = |table: &mut Table<u32>, number| {
+        table.insert(&zones, &NewConnection::of(tuple(number), Side::Low, 60_000), 0)
+    };
     // The tuples of these numbers are in zone 0. Another zone has as many embryonic connections.
     for number in (0..300).step_by(3) {
         let new = open(&mut table, number).unwrap();
@@ -275,11 +283,14 @@ fn a_flood_within_a_zone_does_not_close_the_zone() {
 fn a_refused_connection_displaces_none() {
     let (mut table, mut zones) = (Table::<u32>::new(Sizes::of_entries(100), TupleHash::new()), Zones::new());
     for number in [0, 3, 6] {
-        table.insert(&zones, &tuple(number), Side::Low, 0, 60_000).unwrap();
+        table.insert(&zones, &NewConnection::of(tuple(number), Side::Low, 60_000), 0).unwrap();
     }
     for limit in [2, 0] {
         zones.set_limit(0, Some(limit));
-        assert_eq!(table.insert(&zones, &tuple(9), Side::Low, 0, 60_000), Err(Refused::ZoneFull));
+        assert_eq!(
+            table.insert(&zones, &NewConnection::of(tuple(9), Side::Low, 60_000), 0),
+            Err(Refused::ZoneFull)
+        );
     }
     assert_eq!((table.zone_count(0), table.counts().displaced, table.counts().zone_full), (3, 0, 2));
 }
@@ -293,14 +304,14 @@ fn a_zone_has_its_limit_in_each_address_family() {
     let mut zones = Zones::new();
     zones.set_limit(0, Some(2));
     for number in [0, 3] {
-        let id = six.insert(&zones, &tuple::<u128>(number), Side::Low, 0, 60_000).unwrap();
-        four.insert(&zones, &tuple::<u32>(number), Side::Low, 0, 60_000).unwrap();
+        let id = six.insert(&zones, &NewConnection::of(tuple::<u128>(number), Side::Low, 60_000), 0).unwrap();
+        four.insert(&zones, &NewConnection::of(tuple::<u32>(number), Side::Low, 60_000), 0).unwrap();
         six.establish(id);
     }
     assert_eq!((four.zone_count(0), six.zone_count(0)), (2, 2));
     // The oldest IPv4 connection gives way to a new one, and the IPv6 table is full of established connections.
-    assert!(four.insert(&zones, &tuple::<u32>(6), Side::Low, 0, 60_000).is_ok());
-    let refused = six.insert(&zones, &tuple::<u128>(6), Side::Low, 0, 60_000);
+    assert!(four.insert(&zones, &NewConnection::of(tuple::<u32>(6), Side::Low, 60_000), 0).is_ok());
+    let refused = six.insert(&zones, &NewConnection::of(tuple::<u128>(6), Side::Low, 60_000), 0);
     assert_eq!((refused, four.counts().displaced), (Err(Refused::ZoneFull), 1));
 }
 
@@ -316,7 +327,7 @@ fn an_ipv4_connection_takes_65_bytes_and_an_ipv6_connection_89() {
 #[test]
 fn an_entry_that_was_removed_is_gone_for_its_number_too() {
     let (mut table, zones) = (Table::<u32>::new(Sizes::of_entries(4), TupleHash::new()), Zones::new());
-    let id = table.insert(&zones, &tuple(1), Side::Low, 0, 10).unwrap();
+    let id = table.insert(&zones, &NewConnection::of(tuple(1), Side::Low, 10), 0).unwrap();
     table.remove(id);
     table.remove(id);
     table.establish(id);

@@ -225,6 +225,47 @@ fn a_forced_commit_turns_a_connection_round() {
     assert_eq!((case.track(&there).state, case.tracker.table.count()), (EST | RPL, 1));
 }
 
+/// A forced commit that the table refuses leaves the connection as it was.
+#[test]
+fn a_forced_commit_that_fails_keeps_the_connection() {
+    let mut case = Case::new();
+    let (there, back) = (from_client(Content::Udp), from_server(Content::Udp));
+    case.commit(&there, &Commit::default());
+    case.commit(&packet(Content::Udp, (20, 2), SERVER), &Commit::default());
+    assert_eq!(case.track(&back).state, EST | RPL);
+    // The table has two records, which other connections have. The zone is beyond its limit.
+    let mark = Commit { mark: Some((7, u32::MAX)), ..Commit::default() };
+    for port in 3..5 {
+        case.commit(&packet(Content::Udp, (20, port), SERVER), &mark);
+    }
+    case.zones.set_limit(0, Some(1));
+    let mut tracked = case.track(&back);
+    let (force, zones, now) = (Commit { force: true, ..mark }, &case.zones, case.now);
+    let refused = case.tracker.commit(zones, &back, &mut tracked, &force, now);
+    assert_eq!((refused, tracked.state), (Err(NotCommitted::NoExtension), EST | RPL));
+    assert_eq!((case.track(&back).state, case.timeout(&back)), (EST | RPL, 300));
+    // A connection takes the place of the one that it replaces.
+    assert_eq!(case.commit(&back, &Commit { force: true, ..Commit::default() }), EST | RPL);
+    assert_eq!((case.track(&there).state, case.tracker.table.count()), (EST | RPL, 4));
+}
+
+/// A new connection for whose mark there is no record displaces no connection.
+#[test]
+fn a_commit_without_a_record_displaces_no_connection() {
+    let mut case = Case::new();
+    let mark = Commit { mark: Some((7, u32::MAX)), ..Commit::default() };
+    case.commit(&from_client(Content::Udp), &Commit::default());
+    for port in 1..3 {
+        case.commit(&packet(Content::Udp, (20, port), SERVER), &mark);
+    }
+    case.zones.set_limit(0, Some(3));
+    let new = packet(Content::Udp, (20, 4), SERVER);
+    let mut tracked = case.track(&new);
+    let refused = case.tracker.commit(&case.zones, &new, &mut tracked, &mark, case.now);
+    assert_eq!((refused, case.tracker.table.count()), (Err(NotCommitted::NoExtension), 3));
+    assert!(case.track(&from_client(Content::Udp)).id.is_some());
+}
+
 /// The first packets of both ends may be in one burst, before the commit of either.
 #[test]
 fn a_burst_may_contain_the_first_packets_of_both_ends() {
