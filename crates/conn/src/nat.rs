@@ -8,7 +8,7 @@
 //!    '--- bitmap      used numbers as trees of 64-bit words
 //!           '--- sparse   hash table of the words that are not zero
 //!
-//!  mapping     ends of a connection before and behind NAT, and the tuple of the replies
+//!  mapping     original and translated ends of a connection, and the tuple of the replies
 //!    '--- translate   addresses, ports and checksums of a packet, and of the packet that an ICMP error quotes
 //! ```
 

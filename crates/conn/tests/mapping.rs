@@ -5,6 +5,7 @@
 use conn::Direction::{Original, Reply};
 use conn::headers::{Content, Packet};
 use conn::nat::mapping::Mapping;
+use conn::nat::ports::{Flow, Ports, Range, Selection};
 use conn::nat::translate::{Checksum, translate_ipv4};
 use conn::tuple::{End, QueryClass};
 use packet::ipv4::Ipv4;
@@ -36,22 +37,25 @@ fn verify(mapping: &Mapping<u32>, request: &str, reply: &str) {
         translate_ipv4(&mut bytes, &mapping.rewrite(direction), Checksum::Complete).unwrap();
         bytes
     };
-    let (before, behind) = (mapping.tuple(), mapping.reply_tuple());
+    let (original, of_replies) = (mapping.tuple(), mapping.reply_tuple());
     let (request, reply) = (packet(request), packet(reply));
-    assert_eq!((read(&request).tuple, read(&request).source), before);
-    assert_eq!((read(&reply).tuple, read(&reply).source), (behind.0, behind.1.opposite()));
-    let request_behind = translated(&request, Original);
-    assert_eq!((read(&request_behind).tuple, read(&request_behind).source), behind);
-    let reply_before = translated(&reply, Reply);
-    assert_eq!((read(&reply_before).tuple, read(&reply_before).source), (before.0, before.1.opposite()));
-    // A router behind NAT answers the request, and a router before NAT answers the reply.
-    let error = error_about(&request_behind);
-    assert_eq!((read(&error).tuple, read(&error).source), (behind.0, behind.1.opposite()));
+    assert_eq!((read(&request).tuple, read(&request).source), original);
+    assert_eq!((read(&reply).tuple, read(&reply).source), (of_replies.0, of_replies.1.opposite()));
+    let translated_request = translated(&request, Original);
+    assert_eq!((read(&translated_request).tuple, read(&translated_request).source), of_replies);
+    let translated_reply = translated(&reply, Reply);
+    assert_eq!(
+        (read(&translated_reply).tuple, read(&translated_reply).source),
+        (original.0, original.1.opposite())
+    );
+    // A router near the server answers the request, and a router near the client answers the reply.
+    let error = error_about(&translated_request);
+    assert_eq!((read(&error).tuple, read(&error).source), (of_replies.0, of_replies.1.opposite()));
     let error = translated(&error, Reply);
-    assert_eq!((read(&error).tuple, read(&error).content), (before.0, Content::Error));
+    assert_eq!((read(&error).tuple, read(&error).content), (original.0, Content::Error));
     assert_eq!(error[28..56], request[..28]);
-    let error = translated(&error_about(&reply_before), Original);
-    assert_eq!((read(&error).tuple, read(&error).source), behind);
+    let error = translated(&error_about(&translated_reply), Original);
+    assert_eq!((read(&error).tuple, read(&error).source), of_replies);
     assert_eq!(error[28..56], reply[..28]);
 }
 
@@ -65,8 +69,8 @@ const PUBLIC: u32 = 0xc633_6401;
 
 #[test]
 fn udp_has_a_new_source_or_destination_or_both() {
-    let before = [end(CLIENT, 1000), end(SERVER, 53)];
-    let mapping = |behind| Mapping { zone: 0, protocol: 17, query: None, before, behind };
+    let original = [end(CLIENT, 1000), end(SERVER, 53)];
+    let mapping = |translated| Mapping { zone: 0, protocol: 17, query: None, original, translated };
     let request = "ip_src=10.0.0.2,ip_dst=10.0.0.9,udp,src_port=1000,dst_port=53";
     let source = mapping([end(PUBLIC, 40_000), end(SERVER, 53)]);
     assert!(source.has_new_source() && !source.has_new_destination());
@@ -82,17 +86,17 @@ fn udp_has_a_new_source_or_destination_or_both() {
 fn a_query_has_a_new_identifier() {
     let request = packet("ip_src=10.0.0.2,ip_dst=10.0.0.9,icmp,icmp_type=8");
     let identifier = u16::from_be_bytes([request[24], request[25]]);
-    let before = [end(CLIENT, identifier), end(SERVER, 0)];
+    let original = [end(CLIENT, identifier), end(SERVER, 0)];
     let query = Some(QueryClass::Echo);
-    let behind = [end(PUBLIC, identifier), end(SERVER, 0)];
-    let mapping = Mapping { zone: 0, protocol: 1, query, before, behind };
+    let translated = [end(PUBLIC, identifier), end(SERVER, 0)];
+    let mapping = Mapping { zone: 0, protocol: 1, query, original, translated };
     let (request, reply) = (
         "ip_src=10.0.0.2,ip_dst=10.0.0.9,icmp,icmp_type=8",
         "ip_src=10.0.0.9,ip_dst=198.51.100.1,icmp,icmp_type=0",
     );
     verify(&mapping, request, reply);
-    let behind = [end(PUBLIC, identifier ^ 0x1234), end(SERVER, 0)];
-    let rewrite = |direction| Mapping { behind, ..mapping }.rewrite(direction);
+    let translated = [end(PUBLIC, identifier ^ 0x1234), end(SERVER, 0)];
+    let rewrite = |direction| Mapping { translated, ..mapping }.rewrite(direction);
     assert_eq!(
         (rewrite(Original).identifier, rewrite(Original).source_port),
         (Some(identifier ^ 0x1234), None)
@@ -102,9 +106,26 @@ fn a_query_has_a_new_identifier() {
 
 #[test]
 fn a_protocol_without_ports_has_a_new_address() {
-    let (before, behind) = ([end(CLIENT, 0), end(SERVER, 0)], [end(PUBLIC, 0), end(SERVER, 0)]);
-    let mapping = Mapping { zone: 0, protocol: 47, query: None, before, behind };
+    let (original, translated) = ([end(CLIENT, 0), end(SERVER, 0)], [end(PUBLIC, 0), end(SERVER, 0)]);
+    let mapping = Mapping { zone: 0, protocol: 47, query: None, original, translated };
     let (request, reply) =
         ("ip_src=10.0.0.2,ip_dst=10.0.0.9,proto=47", "ip_src=10.0.0.9,ip_dst=198.51.100.1,proto=47");
     verify(&mapping, request, reply);
+}
+
+/// The port of a translated source is released with nothing but the mapping, although the destination of a query has no
+/// port.
+#[test]
+fn a_port_is_released_by_its_mapping() {
+    let range = Range { first_address: PUBLIC, last_address: PUBLIC, first_port: 1000, last_port: 1003 };
+    for (protocol, query) in [(17, None), (1, Some(QueryClass::Echo)), (47, None)] {
+        let mut ports = Ports::new(10);
+        let original = [end(CLIENT, 1001), end(SERVER, if query.is_some() { 0 } else { 53 })];
+        let mapping = Mapping { zone: 4, protocol, query, original, translated: original };
+        let flow = Flow { remote: end(SERVER, 53), ..mapping.flow() };
+        let external = ports.allocate(&range, &flow, Selection::default(), |_| true).unwrap();
+        let mapping = Mapping { translated: [external, original[1]], ..mapping };
+        assert!(ports.release(&range, &mapping.flow(), mapping.translated[0]));
+        assert_eq!(ports.subscriber_ports(4, CLIENT), 0);
+    }
 }

@@ -65,7 +65,7 @@ fn allocate_ports() -> u64 {
     let range = Range { first_address: 1, last_address: 2, first_port: 1, last_port: 500 };
     let flow = |number: u32| {
         let (source, remote) = (End { address: number % 7, port: 80 }, End { address: number % 2, port: 80 });
-        Flow { zone: 0, protocol: 6, source, remote }
+        Flow { zone: 0, protocol: 6, query: None, source, remote }
     };
     let mut external = vec![End::default(); 2000];
     let before = allocations();

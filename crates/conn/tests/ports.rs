@@ -18,7 +18,7 @@ fn range(addresses: u32, first_port: u16, last_port: u16) -> Range<u32> {
 
 fn flow(source: (u32, u16), remote: (u32, u16)) -> Flow<u32> {
     let end = |(address, port)| End { address, port };
-    Flow { zone: 0, protocol: 17, source: end(source), remote: end(remote) }
+    Flow { zone: 0, protocol: 17, query: None, source: end(source), remote: end(remote) }
 }
 
 proptest! {
@@ -203,7 +203,7 @@ fn unusual_ranges_are_accepted() {
     let mut ports = Ports::<u128>::new(4);
     let all = Range { first_address: 0, last_address: u128::MAX, first_port: 0, last_port: 0 };
     let (source, remote) = (End { address: 5, port: 0 }, End { address: u128::MAX, port: 0 });
-    let flow = Flow { zone: 3, protocol: 47, source, remote };
+    let flow = Flow { zone: 3, protocol: 47, query: None, source, remote };
     let external = ports.allocate(&all, &flow, RANDOM, |_| true).unwrap();
     assert!(external.port == 0 && ports.release(&all, &flow, external));
 }

@@ -1,11 +1,12 @@
-//! Translation of one connection: its ends before and behind NAT, the tuple of its replies, and the rewriting of the
-//! packets of both directions.
+//! Translation of one connection: its original and its translated ends, the tuple of its replies, and the rewriting of
+//! the packets of both directions.
 //!
-//! The originator sends packets between the ends before NAT. The other end receives packets between the ends behind
-//! NAT, and its replies go between these ends, too. The tuple of the replies is therefore a second key of the
+//! The originator sends packets between the original ends. The other end receives packets between the translated ends,
+//! and its replies go between the translated ends, too. The tuple of the replies is therefore a second key of the
 //! connection.
 
 use crate::Direction;
+use crate::nat::ports::Flow;
 use crate::nat::translate::Rewrite;
 use crate::tuple::{Address, End, Query, QueryClass, Side, Tuple};
 
@@ -18,37 +19,46 @@ pub struct Mapping<A> {
     pub protocol: u8,
     /// Class of the ICMP or ICMPv6 query. `None` for other protocols.
     pub query: Option<QueryClass>,
-    /// Source and destination of the packets of the original direction before NAT. For a query, the port of the source
-    /// is the identifier, and the port of the destination has no meaning.
-    pub before: [End<A>; 2],
-    /// Source and destination of the packets of the original direction behind NAT.
-    pub behind: [End<A>; 2],
+    /// Source and destination of the packets that the originator sends. For a query, the port of the source is the
+    /// identifier, and the port of the destination has no meaning.
+    pub original: [End<A>; 2],
+    /// Source and destination of the packets that the other end receives from the originator.
+    pub translated: [End<A>; 2],
 }
 
 impl<A: Address> Mapping<A> {
     /// Returns whether the source changes (SNAT).
     #[must_use]
     pub fn has_new_source(&self) -> bool {
-        self.before[0] != self.behind[0]
+        self.original[0] != self.translated[0]
     }
 
     /// Returns whether the destination changes (DNAT).
     #[must_use]
     pub fn has_new_destination(&self) -> bool {
-        let [before, behind] = [self.before[1], self.behind[1]];
-        before.address != behind.address || self.query.is_none() && before.port != behind.port
+        let [original, translated] = [self.original[1], self.translated[1]];
+        original.address != translated.address || self.query.is_none() && original.port != translated.port
     }
 
-    /// Returns the tuple of the packets before NAT, and the side of the originator.
+    /// Returns the tuple of the packets that the originator sends, and the side of the originator.
     #[must_use]
     pub fn tuple(&self) -> (Tuple<A>, Side) {
-        self.tuple_of(self.before)
+        self.tuple_of(self.original)
     }
 
-    /// Returns the tuple of the packets behind NAT, and the side of the originator. The replies have this tuple.
+    /// Returns the tuple of the packets that the other end receives, and the side of the originator. The replies have
+    /// this tuple.
     #[must_use]
     pub fn reply_tuple(&self) -> (Tuple<A>, Side) {
-        self.tuple_of(self.behind)
+        self.tuple_of(self.translated)
+    }
+
+    /// Returns the ends for the choice of the translated source. [`Ports::release`](crate::nat::ports::Ports::release)
+    /// releases the translated source with these ends.
+    #[must_use]
+    pub fn flow(&self) -> Flow<A> {
+        let Mapping { zone, protocol, query, original: [source, _], translated: [_, remote] } = *self;
+        Flow { zone, protocol, query, source, remote }
     }
 
     /// Returns the new values of the fields of a packet in a direction. ICMP errors in the direction have the same new
@@ -61,14 +71,16 @@ impl<A: Address> Mapping<A> {
         };
         // A reply goes from the destination to the source.
         let (old, new) = match direction {
-            Direction::Original => (self.before, self.behind),
-            Direction::Reply => ([self.behind[1], self.behind[0]], [self.before[1], self.before[0]]),
+            Direction::Original => (self.original, self.translated),
+            Direction::Reply => {
+                ([self.translated[1], self.translated[0]], [self.original[1], self.original[0]])
+            }
         };
         let ((source, source_port), (destination, destination_port)) =
             (changed(old[0], new[0]), changed(old[1], new[1]));
         let identifiers = match direction {
-            Direction::Original => [self.before[0].port, self.behind[0].port],
-            Direction::Reply => [self.behind[0].port, self.before[0].port],
+            Direction::Original => [self.original[0].port, self.translated[0].port],
+            Direction::Reply => [self.translated[0].port, self.original[0].port],
         };
         let is_changed = self.query.is_some() && identifiers[0] != identifiers[1];
         let identifier = is_changed.then_some(identifiers[1]);

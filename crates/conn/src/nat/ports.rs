@@ -1,4 +1,4 @@
-//! Choice of the address and port that a connection has behind source NAT.
+//! Choice of the translated address and port of a connection with source NAT.
 //!
 //! A port of an address may have connections to several remote ends, because the tuples of the replies differ. This is
 //! the endpoint-dependent mapping of RFC 4787 section 4.1. Each remote end therefore has a set of used ports of its
@@ -16,7 +16,7 @@ use sync::hash::{Secret, Secrets, fold};
 
 use crate::nat::bitmap::Bitmaps;
 use crate::nat::sparse::Words;
-use crate::tuple::{Address, End};
+use crate::tuple::{Address, End, QueryClass};
 
 /// Largest number of addresses of a range that are in use.
 const ADDRESSES: u64 = 1 << 32;
@@ -68,17 +68,26 @@ impl<A: Address> Range<A> {
     }
 }
 
-/// Ends of a connection before source NAT.
+/// Ends of a connection for the choice of its translated source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Flow<A> {
     /// Zone of the connection.
     pub zone: u16,
     /// IP protocol number of the connection.
     pub protocol: u8,
-    /// Source of the first packet. The port of an ICMP query is the identifier.
+    /// Class of the ICMP or ICMPv6 query. `None` for other protocols.
+    pub query: Option<QueryClass>,
+    /// Original source of the first packet. The port of a query is the identifier.
     pub source: End<A>,
-    /// Destination of the first packet. The port of an ICMP query is the number of its class.
+    /// Translated destination of the first packet. The port of a query has no meaning.
     pub remote: End<A>,
+}
+
+impl<A> Flow<A> {
+    /// Returns the port of the remote end. For a query, returns the number of the class.
+    fn remote_port(&self) -> u16 {
+        self.query.map_or(self.remote.port, |class| class as u16)
+    }
 }
 
 /// Choice of the first port that an allocation considers. If this port is used, the next free port is allocated.
@@ -315,7 +324,7 @@ impl<A: Address> Ports<A> {
     /// Returns the key of the set of used ports for a range and a remote end.
     fn set(&self, range: &Range<A>, flow: &Flow<A>) -> u64 {
         let ports = u64::from(range.first_port) << 16 | u64::from(range.last_port);
-        let kind = u64::from(flow.zone) << 24 | u64::from(flow.remote.port) << 8 | u64::from(flow.protocol);
+        let kind = u64::from(flow.zone) << 24 | u64::from(flow.remote_port()) << 8 | u64::from(flow.protocol);
         let [a, b] = words(range.first_address);
         let [c, d] = words(range.last_address);
         let [e, f] = words(flow.remote.address);
@@ -345,7 +354,7 @@ fn flow_words<A: Address>(flow: &Flow<A>) -> [u64; 5] {
     let [a, b] = words(flow.source.address);
     let [c, d] = words(flow.remote.address);
     let kind =
-        u64::from(flow.source.port) << 24 | u64::from(flow.remote.port) << 8 | u64::from(flow.protocol);
+        u64::from(flow.source.port) << 24 | u64::from(flow.remote_port()) << 8 | u64::from(flow.protocol);
     [a, b, c, d, kind]
 }
 
