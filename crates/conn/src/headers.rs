@@ -1,19 +1,17 @@
 //! Fields that the tracker reads from the headers of a packet, and from the packet that an ICMP error quotes.
 //!
-//! All functions are total. Errors of ICMP (RFC 792) and ICMPv6 (RFC 4443) quote the start of the packet that caused
-//! them. The lengths in the quoted headers therefore exceed the quoted bytes, and this module does not check them.
+//! All functions are total.
 
 use packet::icmp::Icmp;
 use packet::icmpv6::Icmpv6;
 use packet::ipv4::Ipv4;
 use packet::ipv6::Ipv6;
-use packet::ipv6_ext::Extensions;
 use packet::sctp::Sctp;
 use packet::tcp::Tcp;
 use packet::udp::Udp;
-use packet::{DropReason, HeaderError, ip_proto, ipv4, ipv6};
-use zerocopy::FromBytes;
+use packet::{DropReason, HeaderError, ip_proto};
 
+use crate::layout::Layout;
 use crate::sctp;
 use crate::tcp::Segment;
 use crate::tuple::{Address, End, Query, Side, Tuple};
@@ -86,8 +84,8 @@ impl Packet<u32> {
         }
         let message = Icmp::parse(bytes)?;
         if message.is_error() {
-            let quote = quoted_ipv4(message.payload());
-            return of_error(zone, destination, quote, ip_proto::ICMP, Query::of_icmp);
+            let quote = message.payload();
+            return of_error(zone, destination, quote, Layout::of_ipv4(quote), Query::of_icmp);
         }
         of_query(zone, ip_proto::ICMP, source, destination, Query::of_icmp(bytes))
     }
@@ -110,8 +108,8 @@ impl Packet<u128> {
         let message = Icmpv6::parse(upper.payload)?;
         if message.is_error() {
             // The quoted packet follows 4 bytes, for example the MTU of a packet too big message.
-            let quote = message.body().get(4..).and_then(quoted_ipv6);
-            return of_error(zone, destination, quote, ip_proto::ICMPV6, Query::of_icmpv6);
+            let quote = message.body().get(4..).unwrap_or_default();
+            return of_error(zone, destination, quote, Layout::of_ipv6(quote), Query::of_icmpv6);
         }
         of_query(zone, ip_proto::ICMPV6, source, destination, Query::of_icmpv6(upper.payload))
     }
@@ -161,54 +159,20 @@ fn of_query<A: Address>(
     Ok(Packet { tuple, source, content: Content::Query { is_reply: query.is_reply } })
 }
 
-/// Network-layer fields of a quoted packet, and its bytes above the network layer.
-struct Quote<'a, A> {
-    source: A,
-    destination: A,
-    protocol: u8,
-    bytes: &'a [u8],
-}
-
-/// Returns the fields of a quoted IPv4 packet. Returns `None` if the header is incomplete or invalid, or if the packet
-/// is a fragment without the header above IPv4.
-fn quoted_ipv4(bytes: &[u8]) -> Option<Quote<'_, u32>> {
-    let (header, _) = ipv4::Header::ref_from_prefix(bytes).ok()?;
-    let (version, words) = (header.version_ihl >> 4, usize::from(header.version_ihl & 0x0f));
-    let is_later_fragment = header.fragment.get() & 0x1fff != 0;
-    if version != 4 || words < 5 || is_later_fragment {
-        return None;
-    }
-    let (source, destination) = (u32::from_be_bytes(header.src), u32::from_be_bytes(header.dst));
-    Some(Quote { source, destination, protocol: header.proto, bytes: bytes.get(words * 4..)? })
-}
-
-/// Returns the fields of a quoted IPv6 packet. Returns `None` if a header is incomplete or invalid, or if the packet is
-/// a fragment without the header above IPv6.
-fn quoted_ipv6(bytes: &[u8]) -> Option<Quote<'_, u128>> {
-    let (header, rest) = ipv6::Header::ref_from_prefix(bytes).ok()?;
-    if header.version_class_label.get() >> 28 != 6 {
-        return None;
-    }
-    let upper = Extensions::new(header.next_header, rest).upper().ok()?;
-    if upper.fragment.is_some_and(|fragment| fragment.offset() != 0) {
-        return None;
-    }
-    let (source, destination) = (u128::from_be_bytes(header.src), u128::from_be_bytes(header.dst));
-    Some(Quote { source, destination, protocol: upper.proto, bytes: upper.payload })
-}
-
-/// Returns the packet of an ICMP error that was sent to `receiver`. `icmp` is the protocol number of ICMP in the
-/// address family.
+/// Returns the packet of an ICMP error that was sent to `receiver`, and quotes these bytes.
 fn of_error<A: Address>(
     zone: u16,
     receiver: A,
-    quote: Option<Quote<'_, A>>,
-    icmp: u8,
+    quote: &[u8],
+    layout: Option<Layout>,
     query: fn(&[u8]) -> Option<Query>,
 ) -> Result<Packet<A>, NoTuple> {
-    let Quote { source, destination, protocol, bytes } =
-        quote.filter(|quote| quote.source == receiver).ok_or(NoTuple::Quote)?;
-    let (tuple, side) = if protocol == icmp {
+    let layout = layout.ok_or(NoTuple::Quote)?;
+    let protocol = layout.protocol;
+    let [source, destination] = layout.addresses(quote).ok_or(NoTuple::Quote)?;
+    let upper = layout.upper.filter(|_| source == receiver);
+    let bytes = upper.and_then(|upper| quote.get(upper..)).ok_or(NoTuple::Quote)?;
+    let (tuple, side) = if layout.is_icmp() {
         // An error never quotes another error (RFC 1122 section 3.2.2, RFC 4443 section 2.4).
         let query = query(bytes).ok_or(NoTuple::Quote)?;
         Tuple::of_query(zone, protocol, source, destination, query)

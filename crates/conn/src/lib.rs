@@ -41,6 +41,7 @@ pub mod entry;
 pub mod extension;
 pub mod headers;
 mod index;
+mod layout;
 pub mod nat;
 pub mod sctp;
 pub mod table;

@@ -24,10 +24,9 @@ use packet::icmp::Icmp;
 use packet::icmpv6::Icmpv6;
 use packet::ipv4::Ipv4;
 use packet::ipv6::Ipv6;
-use packet::ipv6_ext::Extensions;
-use packet::{DropReason, HeaderError, icmp, icmpv6, ip_proto, ipv4, ipv6};
-use zerocopy::FromBytes;
+use packet::{DropReason, HeaderError, ip_proto, ipv6};
 
+use crate::layout::Layout;
 use crate::tuple::{Address, Query};
 
 /// Protocol number of DCCP (RFC 4340).
@@ -130,73 +129,6 @@ pub fn translate_ipv6(
     let bytes = packet.get_mut(..end).unwrap_or_default();
     let layout = Layout::of_ipv6(bytes).ok_or(NotTranslated::Header(DropReason::Ipv6Truncated))?;
     translate(bytes, layout, rewrite, checksum)
-}
-
-/// Places of the fields in a packet, which may be a truncated quote.
-#[derive(Clone, Copy)]
-struct Layout {
-    /// Offset of the source address. The destination address follows.
-    source: usize,
-    /// Offset of the checksum of the IPv4 header.
-    header_checksum: Option<usize>,
-    /// Protocol above IP.
-    protocol: u8,
-    /// Offset of the header above IP. `None` for a fragment other than the first, and for a quote without this header.
-    upper: Option<usize>,
-    /// Whether the packet is a fragment.
-    is_fragment: bool,
-}
-
-impl Layout {
-    /// Returns the layout of an IPv4 packet. Returns `None` if the header without options is incomplete or invalid.
-    fn of_ipv4(bytes: &[u8]) -> Option<Layout> {
-        let (header, _) = ipv4::Header::ref_from_prefix(bytes).ok()?;
-        let (version, words) = (header.version_ihl >> 4, usize::from(header.version_ihl & 0x0f));
-        if version != 4 || words < 5 {
-            return None;
-        }
-        // The lower 13 bits are the offset, and the bit above them says that more fragments follow.
-        let (offset, is_fragment) = (header.fragment.get() & 0x1fff, header.fragment.get() & 0x3fff != 0);
-        let upper = Some(words * 4).filter(|upper| offset == 0 && *upper <= bytes.len());
-        Some(Layout { source: 12, header_checksum: Some(10), protocol: header.proto, upper, is_fragment })
-    }
-
-    /// Returns the layout of an IPv6 packet. Returns `None` if the header without extensions is incomplete or invalid.
-    fn of_ipv6(bytes: &[u8]) -> Option<Layout> {
-        let (header, rest) = ipv6::Header::ref_from_prefix(bytes).ok()?;
-        if header.version_class_label.get() >> 28 != 6 {
-            return None;
-        }
-        let layout =
-            Layout { source: 8, header_checksum: None, protocol: 0, upper: None, is_fragment: false };
-        let Ok(upper) = Extensions::new(header.next_header, rest).upper() else { return Some(layout) };
-        let is_first = upper.fragment.is_none_or(|fragment| fragment.offset() == 0);
-        Some(Layout {
-            protocol: upper.proto,
-            upper: is_first.then_some(bytes.len() - upper.payload.len()),
-            is_fragment: upper.fragment.is_some(),
-            ..layout
-        })
-    }
-
-    fn is_ipv6(&self) -> bool {
-        self.header_checksum.is_none()
-    }
-
-    fn is_icmp(&self) -> bool {
-        self.protocol == if self.is_ipv6() { ip_proto::ICMPV6 } else { ip_proto::ICMP }
-    }
-
-    /// Returns whether the bytes above IP are a redirect.
-    fn is_redirect(&self, upper: &[u8]) -> bool {
-        let redirect = if self.is_ipv6() { icmpv6::kind::REDIRECT } else { icmp::kind::REDIRECT };
-        self.is_icmp() && upper.first() == Some(&redirect)
-    }
-
-    /// Returns the layout of the packet that an ICMP error of this address family quotes.
-    fn of_quote(&self, quote: &[u8]) -> Option<Layout> {
-        if self.is_ipv6() { Layout::of_ipv6(quote) } else { Layout::of_ipv4(quote) }
-    }
 }
 
 /// Change of a partial sum (see [`packet::checksum`]), reduced to 16 bits.
