@@ -53,6 +53,12 @@ impl WordHash {
         WordHash(Secrets::new().of(0))
     }
 
+    /// Returns a hash function with these numbers, for hashes that are equal in all processes.
+    #[must_use]
+    pub const fn with(numbers: Secret) -> WordHash {
+        WordHash(numbers)
+    }
+
     /// Returns the hash of the given words. The hash depends on the order of the words.
     #[inline]
     pub fn of(&self, words: impl IntoIterator<Item = u64>) -> u64 {

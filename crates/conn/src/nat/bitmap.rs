@@ -12,7 +12,7 @@
 //! of level 0 belongs to the number that has set the bit. Such a chance therefore makes free numbers look used. It
 //! never makes a used number look free.
 
-use sync::hash::{Secret, fold};
+use sync::hash::WordHash;
 
 use crate::nat::sparse::{Full, Words};
 
@@ -25,17 +25,17 @@ const READS: u32 = 4 * LEVELS;
 #[derive(Debug)]
 pub(crate) struct Bitmaps {
     words: Words,
-    secret: Secret,
+    hash: WordHash,
     /// Number of words that searches have read.
     reads: u64,
 }
 
 impl Bitmaps {
     /// Returns empty sets for at most `numbers` used numbers in all sets together.
-    pub(crate) fn new(numbers: u32, secret: Secret) -> Bitmaps {
+    pub(crate) fn new(numbers: u32) -> Bitmaps {
         // Each number adds a word of level 0 at most. A word of level 1 takes the place of 64 numbers of one word.
         let limit = numbers.saturating_add(numbers / 32).saturating_add(LEVELS);
-        Bitmaps { words: Words::new(limit), secret, reads: 0 }
+        Bitmaps { words: Words::new(limit), hash: WordHash::new(), reads: 0 }
     }
 
     /// Returns the memory of the sets in bytes.
@@ -116,10 +116,8 @@ impl Bitmaps {
     /// Returns the key of a word. The lowest three bits are the level.
     #[inline]
     fn key(&self, set: u64, level: u32, index: u64) -> u64 {
-        let Secret { add, multiply } = self.secret;
-        let hash =
-            fold(fold(set ^ add, multiply) ^ index << 3 ^ u64::from(level), multiply).wrapping_add(set);
-        hash & !7 | u64::from(level)
+        let level = u64::from(level);
+        self.hash.of([set, index << 3 | level]) & !7 | level
     }
 }
 
@@ -128,13 +126,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
-    use sync::hash::Secrets;
 
     use super::*;
-
-    fn bitmaps(numbers: u32) -> Bitmaps {
-        Bitmaps::new(numbers, Secrets::new().of(0))
-    }
 
     proptest! {
         /// Runs of numbers of different lengths are used and freed, so that words of several levels are full.
@@ -143,7 +136,7 @@ mod tests {
             steps in prop::collection::vec((0..2_u64, 0..20_000_u64, 0..9_000_u64, any::<bool>()), 1..12),
             searches in prop::collection::vec((0..20_000_u64, 0..30_000_u64), 8),
         ) {
-            let mut bitmaps = bitmaps(60_000);
+            let mut bitmaps = Bitmaps::new(60_000);
             let mut sets = [BTreeSet::new(), BTreeSet::new()];
             for (set, from, len, is_insert) in steps {
                 for number in from..from + len {
@@ -174,7 +167,7 @@ mod tests {
 
     #[test]
     fn full_memory_refuses_a_number() {
-        let mut bitmaps = bitmaps(100);
+        let mut bitmaps = Bitmaps::new(100);
         let inserted = (0..1000).take_while(|number| bitmaps.insert(*number, number << 20).is_ok()).count();
         assert!((100..=120).contains(&inserted), "{inserted}");
         bitmaps.remove(5, 5 << 20);

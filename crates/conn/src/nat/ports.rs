@@ -12,7 +12,9 @@
 //! Ranges that are equal share their sets. If ranges overlap otherwise, or if connections without NAT use an address of
 //! a range, the function that is passed to [`Ports::allocate`] keeps the tuples apart.
 
-use sync::hash::{Secret, Secrets, fold};
+use std::hash::{BuildHasher, RandomState};
+
+use sync::hash::{Secret, WordHash};
 
 use crate::nat::bitmap::Bitmaps;
 use crate::nat::sparse::Words;
@@ -22,8 +24,9 @@ use crate::tuple::{Address, End, QueryClass};
 const ADDRESSES: u64 = 1 << 32;
 /// Largest number of free ports that one allocation offers to the caller.
 const OFFERS: u32 = 64;
-/// Numbers of the hash function of persistent choices. They are equal in all processes.
-const PERSISTENT: Secret = Secret { add: 0x9e37_79b9_7f4a_7c15, multiply: 0xbf58_476d_1ce4_e5b9 };
+/// Hash function of persistent choices. The hashes are equal in all processes.
+const PERSISTENT: WordHash =
+    WordHash::with(Secret { add: 0x9e37_79b9_7f4a_7c15, multiply: 0xbf58_476d_1ce4_e5b9 });
 
 /// Addresses and ports for source NAT. Both limits are inclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -167,7 +170,9 @@ pub struct Ports<A> {
     /// Numbers of ports of the subscribers. The key is the hash of the zone and the address.
     subscribers: Words,
     subscriber_limit: u64,
-    secret: Secret,
+    hash: WordHash,
+    /// Keyed function of the random numbers.
+    random: RandomState,
     /// Number of random numbers so far.
     randoms: u64,
     counts: Counts,
@@ -179,12 +184,12 @@ impl<A: Address> Ports<A> {
     /// limit.
     #[must_use]
     pub fn new(connections: u32) -> Ports<A> {
-        let secrets = Secrets::new();
         Ports {
-            bitmaps: Bitmaps::new(connections, secrets.of(0)),
+            bitmaps: Bitmaps::new(connections),
             subscribers: Words::new(connections),
             subscriber_limit: u64::MAX,
-            secret: secrets.of(1),
+            hash: WordHash::new(),
+            random: RandomState::new(),
             randoms: 0,
             counts: Counts::default(),
             address: std::marker::PhantomData,
@@ -270,9 +275,9 @@ impl<A: Address> Ports<A> {
             return Err(NotAllocated::SubscriberLimit);
         }
         let set = self.set(range, flow);
-        let secret = if selection.is_persistent { PERSISTENT } else { self.secret };
+        let hash = if selection.is_persistent { &PERSISTENT } else { &self.hash };
         // The numbers of the ports of the subscriber's address begin with `begin`, and end before `end`.
-        let begin = scale(hash(secret, subscriber_words(flow.zone, flow.source.address)), addresses) * ports;
+        let begin = scale(hash.of(subscriber_words(flow.zone, flow.source.address)), addresses) * ports;
         let end = begin + ports;
         if selection.choice == Choice::Keep
             && let Some(kept) = u64::from(flow.source.port).checked_sub(range.first_port.into())
@@ -283,7 +288,7 @@ impl<A: Address> Ports<A> {
             return self.take(range, set, subscriber, begin + kept);
         }
         let number = match selection.choice {
-            Choice::Hashed => hash(secret, flow_words(flow)),
+            Choice::Hashed => hash.of(flow_words(flow)),
             Choice::Keep | Choice::Random => self.random(),
         };
         let first = begin + scale(number, ports);
@@ -328,18 +333,19 @@ impl<A: Address> Ports<A> {
         let [a, b] = words(range.first_address);
         let [c, d] = words(range.last_address);
         let [e, f] = words(flow.remote.address);
-        hash(self.secret, [a, b, c, d, e, f, ports, kind])
+        self.hash.of([a, b, c, d, e, f, ports, kind])
     }
 
     /// Returns the key of a subscriber.
     fn subscriber(&self, zone: u16, address: A) -> u64 {
-        hash(self.secret, subscriber_words(zone, address))
+        self.hash.of(subscriber_words(zone, address))
     }
 
-    /// Returns a random number that a receiver of packets cannot predict.
+    /// Returns a random number. A receiver of packets cannot derive the next number from the earlier ones, because the
+    /// numbers are a keyed pseudo-random function of a counter (SipHash).
     fn random(&mut self) -> u64 {
         self.randoms += 1;
-        hash(self.secret, [self.randoms, 0])
+        self.random.hash_one(self.randoms)
     }
 }
 
@@ -363,12 +369,6 @@ fn flow_words<A: Address>(flow: &Flow<A>) -> [u64; 5] {
 fn words<A: Address>(address: A) -> [u64; 2] {
     let bits: u128 = address.into();
     [(bits >> 64) as u64, bits as u64]
-}
-
-/// Returns the hash of some words (see [`sync::hash`]). The hash depends on the order of the words.
-fn hash<const N: usize>(Secret { add, multiply }: Secret, words: [u64; N]) -> u64 {
-    let step = |hash, word| fold(hash ^ word, multiply).wrapping_add(word).rotate_left(23);
-    fold(words.into_iter().fold(add, step) ^ add.rotate_left(32), multiply)
 }
 
 /// Reduces a hash to a number less than `count`.
