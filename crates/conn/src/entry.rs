@@ -35,8 +35,6 @@ const FROM_HIGH: u8 = 2;
 const EMBRYONIC: u8 = 4;
 /// The end that did not send the first packet has sent a packet.
 const REPLIED: u8 = 8;
-/// The end that sent the first packet has sent another packet.
-const REPEATED: u8 = 16;
 
 impl<A: Address> Entry<A> {
     /// Returns a new entry of a connection, embryonic, without state.
@@ -100,12 +98,6 @@ impl<A: Address> Entry<A> {
         self.has(REPLIED)
     }
 
-    /// Returns whether the end that sent the first packet has sent another packet.
-    #[must_use]
-    pub fn has_repeated(&self) -> bool {
-        self.has(REPEATED)
-    }
-
     /// Returns the state of a TCP connection. For other protocols, the value has no meaning.
     #[must_use]
     pub fn tcp(&self) -> tcp::Connection {
@@ -128,9 +120,9 @@ impl<A: Address> Entry<A> {
         self.state = transmute!(association);
     }
 
-    /// Records a packet in the direction of the first packet, or in the other direction.
+    /// Records whether a packet is a reply: the end that did not send the first packet has sent the packet.
     pub fn set_seen(&mut self, is_reply: bool) {
-        self.flags |= if is_reply { REPLIED } else { REPEATED };
+        self.flags |= if is_reply { REPLIED } else { 0 };
     }
 
     pub(crate) fn set_established(&mut self, expires: u32) {

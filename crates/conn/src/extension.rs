@@ -32,11 +32,6 @@ impl Extensions {
         Extensions { records: sync::memory::vec_on_huge_pages(limit), unused: NONE, limit }
     }
 
-    /// Returns the memory in bytes when all records are in use.
-    pub(crate) fn memory(&self) -> usize {
-        self.limit * size_of::<Extension>()
-    }
-
     /// Returns the record with an index. Index 0 means a mark and a label of 0.
     pub(crate) fn get(&self, index: u32) -> Extension {
         let at = (index as usize).checked_sub(1);

@@ -24,7 +24,6 @@ const MOST_CHUNKS: usize = 16;
 mod chunk {
     pub(super) const INIT: u16 = 1 << 1;
     pub(super) const INIT_ACK: u16 = 1 << 2;
-    pub(super) const HEARTBEAT: u16 = 1 << 4;
     pub(super) const ABORT: u16 = 1 << 6;
     pub(super) const SHUTDOWN: u16 = 1 << 7;
     pub(super) const SHUTDOWN_ACK: u16 = 1 << 8;
@@ -275,7 +274,6 @@ impl Association {
 }
 
 const _: () = assert!(size_of::<Association>() == 32);
-const _: () = assert!(chunk::HEARTBEAT & chunk::ALONE == 0);
 
 #[cfg(test)]
 mod tests {
@@ -294,6 +292,8 @@ mod tests {
 
     /// DATA chunk.
     const DATA: u16 = 1;
+    /// HEARTBEAT chunk.
+    const HEARTBEAT: u16 = 1 << 4;
 
     /// An association whose original direction has tag 20, and the reply direction tag 10.
     fn established() -> Association {
@@ -390,7 +390,7 @@ mod tests {
         assert_eq!(open(&init(1, chunk::INIT, 10), true), Err(Invalid::Tag));
         assert_eq!(open(&packet(1, DATA), false), Err(Invalid::NotOpening));
         assert_eq!(open(&packet(1, chunk::ABORT), true), Err(Invalid::NotOpening));
-        let mut picked_up = open(&packet(20, chunk::HEARTBEAT), true).unwrap();
+        let mut picked_up = open(&packet(20, HEARTBEAT), true).unwrap();
         accepts(&mut picked_up, Reply, packet(10, DATA), State::Established);
         refuses(&mut picked_up, Reply, packet(11, DATA), Invalid::Tag);
     }

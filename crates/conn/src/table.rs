@@ -202,12 +202,6 @@ impl<A: Address> Table<A> {
         self.counts
     }
 
-    /// Returns the memory that the extension records take in bytes when all are in use.
-    #[must_use]
-    pub fn extension_memory(&self) -> usize {
-        self.extensions.memory()
-    }
-
     /// Returns the memory that the table takes in bytes when all entries are in use, without extension records.
     #[must_use]
     pub fn memory(&self) -> usize {

@@ -341,7 +341,6 @@ fn zones_have_connections_time_outs_and_limits_of_their_own() {
 struct Known {
     originator: Side,
     has_replied: bool,
-    has_repeated: bool,
     expires: u64,
     tcp: Option<tcp::Connection>,
     sctp: Option<sctp::Association>,
@@ -368,7 +367,7 @@ impl Naive {
             Content::Query { .. } | Content::Other => 60,
         };
         let (originator, expires) = (packet.source, now + seconds * 1000);
-        Some(Known { originator, has_replied: false, has_repeated: false, expires, tcp, sctp })
+        Some(Known { originator, has_replied: false, expires, tcp, sctp })
     }
 
     fn track(&mut self, packet: &Packet<u32>, now: u64) -> CtState {
@@ -378,12 +377,7 @@ impl Naive {
         let is_reply = packet.source != known.originator;
         let direction = if is_reply { Direction::Reply } else { Direction::Original };
         let reply = if is_reply { RPL } else { CtState::default() };
-        let (mut has_replied, mut has_repeated) = (known.has_replied, known.has_repeated);
-        if is_reply {
-            has_replied = true;
-        } else {
-            has_repeated = true;
-        }
+        let has_replied = known.has_replied || is_reply;
         let seconds = match &packet.content {
             Content::Error => return REL | reply,
             Content::Tcp(segment) => {
@@ -418,7 +412,7 @@ impl Naive {
             Content::Other if has_replied => 600,
             Content::Other => 60,
         };
-        (known.has_replied, known.has_repeated) = (has_replied, has_repeated);
+        known.has_replied = has_replied;
         known.expires = now + seconds * 1000;
         reply | if has_replied { EST } else { NEW }
     }
@@ -506,7 +500,7 @@ proptest! {
                 prop_assert_eq!(u64::from(expires), known.expires - u64::from(start));
                 let entry = table.get(id.unwrap()).unwrap();
                 prop_assert_eq!(entry.originator(), known.originator);
-                prop_assert_eq!((entry.has_replied(), entry.has_repeated()), (known.has_replied, known.has_repeated));
+                prop_assert_eq!(entry.has_replied(), known.has_replied);
                 prop_assert!(entry.is_embryonic() || known.has_replied);
             }
             let live = case.tracker.table.connections(0, u32::MAX, case.now).count();
