@@ -24,6 +24,7 @@ struct Fields {
     destination_port: u16,
     identifier: u16,
     has_udp_checksum: bool,
+    /// Whether the checksum of TCP or UDP is partial. Other checksums are complete.
     is_partial: bool,
     /// Number of words of IPv4 options, or of IPv6 extension headers.
     options: usize,
@@ -87,12 +88,12 @@ impl Fields {
             if self.protocol == UDP && checksum == 0 {
                 checksum = 0xffff;
             }
-            if self.is_partial {
-                checksum = if has_pseudo { naive_sum(&pseudo) } else { 0 };
+            if self.is_partial && matches!(self.protocol, TCP | UDP) {
+                checksum = naive_sum(&pseudo);
             }
             upper[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
         }
-        if self.protocol == SCTP && !self.is_partial {
+        if self.protocol == SCTP {
             let crc = naive_crc(&upper);
             upper[8..12].copy_from_slice(&crc.to_le_bytes());
         }
@@ -234,7 +235,7 @@ proptest! {
     fn errors_have_the_new_fields_in_both_headers(
         error in fields(), inner in fields(), rewrite in rewrite(), len in any::<prop::sample::Index>(), is_short: bool,
     ) {
-        let error = Fields { protocol: ICMP, is_partial: false, ..error };
+        let error = Fields { protocol: ICMP, ..error };
         let inner = Fields { is_ipv6: error.is_ipv6, is_partial: false, ..inner };
         let original = inner.build(None);
         let mut new = inner.rewritten(&rewrite.exchanged()).build(None);

@@ -68,13 +68,13 @@ impl<A> Rewrite<A> {
     }
 }
 
-/// State of the checksum above IP.
+/// State of the checksum of a TCP or UDP packet. The checksums of other protocols are always complete, because ports
+/// complete them before the packet is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Checksum {
     /// The checksum covers the packet.
     Complete,
     /// The checksum field holds the sum of the pseudo-header, not complemented, and the port completes the checksum.
-    /// The field of a protocol without a pseudo-header has no meaning.
     Partial,
 }
 
@@ -97,8 +97,8 @@ impl From<HeaderError> for NotTranslated {
     }
 }
 
-/// Rewrites an IPv4 packet. Bytes after the packet stay unchanged. `checksum` is the state of the checksum of TCP, UDP,
-/// SCTP or ICMP.
+/// Rewrites an IPv4 packet. Bytes after the packet stay unchanged. `checksum` is the state of the checksum of TCP or
+/// UDP.
 ///
 /// # Errors
 /// Returns the reason for which the packet is not translated. The packet is unchanged then.
@@ -113,8 +113,8 @@ pub fn translate_ipv4(
     translate(bytes, layout, rewrite, checksum)
 }
 
-/// Rewrites an IPv6 packet. Bytes after the packet stay unchanged. `checksum` is the state of the checksum of TCP, UDP,
-/// SCTP or ICMPv6.
+/// Rewrites an IPv6 packet. Bytes after the packet stay unchanged. `checksum` is the state of the checksum of TCP or
+/// UDP.
 ///
 /// # Errors
 /// Returns the reason for which the packet is not translated. The packet is unchanged then.
@@ -173,7 +173,7 @@ fn translate<A: Address>(
             return Err(NotTranslated::Redirect);
         }
         let has_ports = rewrite.source_port.is_some() || rewrite.destination_port.is_some();
-        let needs_crc = layout.protocol == ip_proto::SCTP && checksum == Checksum::Complete && has_ports;
+        let needs_crc = layout.protocol == ip_proto::SCTP && has_ports;
         if needs_crc && layout.is_fragment {
             return Err(NotTranslated::SctpFragment);
         }
@@ -181,12 +181,12 @@ fn translate<A: Address>(
     let addresses = set_addresses(bytes, &layout, rewrite);
     let Some(upper) = layout.upper.and_then(|upper| bytes.get_mut(upper..)) else { return Ok(()) };
     if layout.protocol == ip_proto::SCTP {
-        set_sctp_ports(upper, rewrite, checksum);
+        set_sctp_ports(upper, rewrite);
     } else if layout.is_icmp() && is_error(&layout, upper) {
         let quote = upper.get_mut(ERROR_HEADER..).unwrap_or_default();
         let inner = translate_quote(quote, &layout, &rewrite.exchanged());
         let pseudo = if layout.is_ipv6() { addresses } else { Change::default() };
-        update(upper, 2, pseudo, inner, checksum);
+        update(upper, 2, pseudo.and(inner));
     } else {
         set_upper(upper, &layout, rewrite, addresses, checksum);
     }
@@ -232,7 +232,7 @@ fn set_addresses<A: Address>(bytes: &mut [u8], layout: &Layout, rewrite: &Rewrit
         change = change.and(set(bytes, at, new));
     }
     if let Some(at) = layout.header_checksum {
-        update(bytes, at, Change::default(), change, Checksum::Complete);
+        update(bytes, at, change);
     }
     change
 }
@@ -249,19 +249,19 @@ fn set_upper<A: Address>(
     match layout.protocol {
         ip_proto::TCP => {
             let ports = set_ports(upper, rewrite);
-            update(upper, 16, addresses, ports, checksum);
+            update_tcp(upper, addresses, ports, checksum);
         }
         ip_proto::UDP => {
             let ports = set_ports(upper, rewrite);
             update_udp(upper, addresses, ports, checksum);
         }
-        DCCP | UDP_LITE => update(upper, 6, addresses, Change::default(), checksum),
+        DCCP | UDP_LITE => update(upper, 6, addresses),
         _ if layout.is_icmp() => {
             let is_ipv6 = layout.is_ipv6();
             let query = if is_ipv6 { Query::of_icmpv6(upper) } else { Query::of_icmp(upper) };
             let identifier = rewrite.identifier.filter(|_| query.is_some());
             let inner = identifier.map_or_else(Change::default, |new| set(upper, 4, &new.to_be_bytes()));
-            update(upper, 2, if is_ipv6 { addresses } else { Change::default() }, inner, checksum);
+            update(upper, 2, if is_ipv6 { addresses.and(inner) } else { inner });
         }
         _ => {}
     }
@@ -277,12 +277,12 @@ fn set_ports<A>(upper: &mut [u8], rewrite: &Rewrite<A>) -> Change {
 }
 
 /// Rewrites the ports of a complete SCTP packet and its CRC32c (RFC 9260 appendix A).
-fn set_sctp_ports<A>(packet: &mut [u8], rewrite: &Rewrite<A>, checksum: Checksum) {
+fn set_sctp_ports<A>(packet: &mut [u8], rewrite: &Rewrite<A>) {
     const ZEROS: [u8; 256] = [0; 256];
     let before = packet.first_chunk::<4>().copied().unwrap_or_default();
     set_ports(packet, rewrite);
     let after = packet.first_chunk::<4>().copied().unwrap_or_default();
-    if before == after || checksum == Checksum::Partial {
+    if before == after {
         return;
     }
     // The CRC register is linear without its initial state: the difference of two CRCs is the CRC of the difference.
@@ -307,27 +307,37 @@ fn set(bytes: &mut [u8], at: usize, new: &[u8]) -> Change {
     change
 }
 
-/// Updates the Internet checksum at an offset. `pseudo` is the change of the pseudo-header, and `inner` is the change
-/// of the bytes that follow it. Does nothing if the field is not complete.
-fn update(bytes: &mut [u8], at: usize, pseudo: Change, inner: Change, checksum: Checksum) {
+/// Updates the Internet checksum at an offset by the change of the bytes that it covers. Does nothing if the field is
+/// not complete.
+fn update(bytes: &mut [u8], at: usize, change: Change) {
     let Some(field) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<2>) else { return };
     let old = u16::from_be_bytes(*field);
-    let new = match checksum {
-        Checksum::Complete => finish(u32::from(!old) + u32::from(pseudo.and(inner).0)),
-        Checksum::Partial => fold(u32::from(old) + u32::from(pseudo.0)),
-    };
-    *field = new.to_be_bytes();
+    *field = finish(u32::from(!old) + u32::from(change.0)).to_be_bytes();
+}
+
+/// Updates a partial checksum at an offset by the change of the pseudo-header.
+fn update_partial(bytes: &mut [u8], at: usize, pseudo: Change) {
+    let Some(field) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<2>) else { return };
+    let old = u16::from_be_bytes(*field);
+    *field = fold(u32::from(old) + u32::from(pseudo.0)).to_be_bytes();
+}
+
+/// Updates the checksum of a TCP header. `inner` is the change of the bytes that follow the pseudo-header.
+fn update_tcp(tcp: &mut [u8], pseudo: Change, inner: Change, checksum: Checksum) {
+    match checksum {
+        Checksum::Complete => update(tcp, 16, pseudo.and(inner)),
+        Checksum::Partial => update_partial(tcp, 16, pseudo),
+    }
 }
 
 /// Updates the checksum of a UDP header. A complete checksum of 0 means that there is none (RFC 768), and stays 0.
 fn update_udp(udp: &mut [u8], pseudo: Change, inner: Change, checksum: Checksum) {
+    if checksum == Checksum::Partial {
+        return update_partial(udp, 6, pseudo);
+    }
     let Some(field) = udp.get_mut(6..).and_then(<[u8]>::first_chunk_mut::<2>) else { return };
-    match (checksum, u16::from_be_bytes(*field)) {
-        (Checksum::Partial, _) => update(udp, 6, pseudo, inner, checksum),
-        (Checksum::Complete, 0) => {}
-        (Checksum::Complete, old) => {
-            let new = finish_udp(u32::from(!old) + u32::from(pseudo.and(inner).0));
-            *field = new.to_be_bytes();
-        }
+    let old = u16::from_be_bytes(*field);
+    if old != 0 {
+        *field = finish_udp(u32::from(!old) + u32::from(pseudo.and(inner).0)).to_be_bytes();
     }
 }
