@@ -5,6 +5,8 @@
 //! in the place of its expiry, and the node stores the expiry. Entries that are not embryonic therefore need no memory
 //! for the lists. The numbers of nodes begin with 1.
 
+use zerocopy::{FromBytes, IntoBytes, transmute_mut};
+
 use crate::zone::ZONES;
 
 /// Number of no node: the end of a list.
@@ -18,7 +20,8 @@ enum List {
 }
 
 /// Neighbours of a node in a list, or the ends of a list.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
+#[repr(C)]
 struct Links {
     older: u32,
     newer: u32,
@@ -43,8 +46,9 @@ pub(crate) struct Embryonic {
     /// Ends of the list of all entries: `older` is the newest node, and `newer` is the oldest one, as for a node
     /// between both ends of a ring.
     all: Links,
-    /// Ends of the list of each zone. The kernel provides memory for the zones in use only.
-    zones: Vec<Links>,
+    /// Ends of the list of each zone, as the two numbers of [`Links`]. The allocator takes zeros of integers from the
+    /// kernel, which provides a page when a zone of the page is used.
+    zones: Vec<[u32; 2]>,
     count: u32,
     limit: u32,
 }
@@ -53,7 +57,7 @@ impl Embryonic {
     /// Returns empty lists for at most `limit` entries.
     pub(crate) fn new(limit: u32) -> Embryonic {
         let nodes = Vec::with_capacity(limit as usize);
-        let zones = vec![Links::default(); ZONES];
+        let zones = vec![[NONE; 2]; ZONES];
         Embryonic { nodes, unused: NONE, all: Links::default(), zones, count: 0, limit }
     }
 
@@ -79,7 +83,7 @@ impl Embryonic {
 
     /// Returns the entry that has been in the list of a zone for the longest time.
     pub(crate) fn oldest_of_zone(&self, zone: u16) -> Option<u32> {
-        self.node(self.zones.get(usize::from(zone))?.newer).map(|node| node.entry)
+        self.node(self.zones.get(usize::from(zone))?[1]).map(|node| node.entry)
     }
 
     /// Appends an entry of a zone, and returns its node. Returns `None` if the list is full.
@@ -148,7 +152,7 @@ impl Embryonic {
     fn links_mut(&mut self, list: List, number: u32) -> &mut Links {
         match (list, (number as usize).checked_sub(1)) {
             (List::All, None) => &mut self.all,
-            (List::Zone(zone), None) => &mut self.zones[usize::from(zone)],
+            (List::Zone(zone), None) => transmute_mut!(&mut self.zones[usize::from(zone)]),
             (List::All, Some(at)) => &mut self.nodes[at].all,
             (List::Zone(_), Some(at)) => &mut self.nodes[at].zone,
         }

@@ -35,8 +35,8 @@ use crate::zone::{ZONES, Zones};
 /// End of the list of unused entries, and the number of no entry.
 const NONE: u32 = u32::MAX;
 
-/// Largest number of tuples that are looked up together. The buckets and entries of 32 tuples fit into the line fill
-/// buffers and the first-level cache.
+/// Largest number of tuples that are looked up together. The buckets and entries of 32 tuples take 96 cache lines, and
+/// remain in the first-level cache until they are compared.
 const TOGETHER: usize = 32;
 
 /// Number of an entry in its table. The number is valid until the entry is removed.
@@ -143,7 +143,7 @@ pub struct Table<A> {
     count: u32,
     embryonic: Embryonic,
     extensions: Extensions,
-    /// Number of connections in each zone. The kernel provides memory for the zones in use only.
+    /// Number of connections in each zone. The kernel provides a page when a zone of the page is used.
     zone_counts: Vec<u32>,
     /// First entry that the next sweep visits.
     sweep_at: u32,
@@ -151,7 +151,8 @@ pub struct Table<A> {
 }
 
 impl<A: Address> Table<A> {
-    /// Returns an empty table. The memory for all entries is allocated now. The kernel provides the pages on first use.
+    /// Returns an empty table. The memory for all entries is allocated now. The kernel provides the pages of the index
+    /// now, and the pages of the entries when the entries are used for the first time.
     #[must_use]
     pub fn new(sizes: Sizes, hash: TupleHash) -> Table<A> {
         let entries = sizes.entries.clamp(1, 1 << 31);
@@ -202,7 +203,8 @@ impl<A: Address> Table<A> {
         self.counts
     }
 
-    /// Returns the memory that the table takes in bytes when all entries are in use, without extension records.
+    /// Returns the memory that the table takes in bytes when all entries are in use, without extension records and
+    /// without the arrays of the zones.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.index.memory() + self.embryonic.memory() + self.entries.capacity() * size_of::<Entry<A>>()

@@ -2,7 +2,7 @@
 //!
 //! A worker has one [`Zones`] for its tables of both address families. Each table counts its own connections, so a zone
 //! may have as many IPv4 connections as its limit allows, and as many IPv6 connections, on each worker. The arrays have
-//! 65,536 elements each. The kernel provides memory for the zones in use only.
+//! 65,536 elements each. The kernel provides a page of an array when a zone of the page is set for the first time.
 
 use crate::timeout::Timeouts;
 

@@ -90,7 +90,10 @@ fn words_read(range: &Range<u32>, total: usize, use_of_1000: usize, replaced: us
         if used.len() >= total * use_of_1000 / 1000 {
             let at = usize::try_from(state >> 33).unwrap() % used.len();
             let (flow, external) = used.swap_remove(at);
+            // A release is no search.
+            let before = ports.counts().words_read;
             assert!(ports.release(range, &flow, external));
+            assert_eq!(ports.counts().words_read, before);
         }
         let flow = flow((u32::try_from(step % 5000).unwrap(), 7), (9, 443));
         let before = ports.counts().words_read;

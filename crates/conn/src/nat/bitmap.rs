@@ -26,7 +26,7 @@ const READS: u32 = 4 * LEVELS;
 pub(crate) struct Bitmaps {
     words: Words,
     hash: WordHash,
-    /// Number of words that searches have read.
+    /// Number of words that searches for free numbers have read.
     reads: u64,
 }
 
@@ -43,7 +43,7 @@ impl Bitmaps {
         self.words.memory()
     }
 
-    /// Returns the number of words that searches have read since the creation.
+    /// Returns the number of words that searches for free numbers have read since the creation.
     pub(crate) fn reads(&self) -> u64 {
         self.reads
     }
@@ -72,8 +72,7 @@ impl Bitmaps {
     }
 
     /// Returns whether a number of a set is used.
-    pub(crate) fn is_used(&mut self, set: u64, number: u64) -> bool {
-        self.reads += 1;
+    pub(crate) fn is_used(&self, set: u64, number: u64) -> bool {
         self.words.get(self.key(set, 0, number >> 6)) >> (number & 63) & 1 != 0
     }
 

@@ -159,7 +159,7 @@ pub struct Counts {
     pub clashes: u64,
     /// Allocations that were refused because the memory was full.
     pub no_memory: u64,
-    /// Words of bitmaps that were read in search of free ports.
+    /// Words of bitmaps that searches for free ports have read.
     pub words_read: u64,
 }
 
