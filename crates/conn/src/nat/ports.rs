@@ -23,7 +23,11 @@ use crate::tuple::{Address, End, QueryClass};
 /// Largest number of addresses of a range that are in use.
 const ADDRESSES: u64 = 1 << 32;
 /// Largest number of free ports that one allocation offers to the caller.
-const OFFERS: u32 = 64;
+///
+/// A worker accepts a port only if the tuple of the replies hashes to this worker. With `n` workers, `n` offers are
+/// needed on average. The worker finds no port with the probability `(1 - 1/n)` to the power of the number of offers.
+/// For 64 workers and 2,048 offers, the probability is 1e-14. For 64 offers, the probability would be 0.36.
+pub const OFFERS: u32 = 2048;
 /// Hash function of persistent choices. The hashes are equal in all processes.
 const PERSISTENT: WordHash =
     WordHash::with(Secret { add: 0x9e37_79b9_7f4a_7c15, multiply: 0xbf58_476d_1ce4_e5b9 });
@@ -124,7 +128,7 @@ pub enum NotAllocated {
     SubscriberLimit,
     /// All ports of the range are used towards the remote end.
     Exhausted,
-    /// The caller has refused 64 free ports.
+    /// The caller has refused all free ports, or [`OFFERS`] of them.
     Clash,
     /// The memory for used ports is full.
     NoMemory,
@@ -155,7 +159,7 @@ pub struct Counts {
     pub subscriber_limit: u64,
     /// Allocations that were refused because all ports were used.
     pub exhausted: u64,
-    /// Allocations that were refused because the caller refused 64 free ports.
+    /// Allocations that were refused because the caller refused all free ports, or [`OFFERS`] of them.
     pub clashes: u64,
     /// Allocations that were refused because the memory was full.
     pub no_memory: u64,
@@ -221,7 +225,8 @@ impl<A: Address> Ports<A> {
     }
 
     /// Allocates an address and port of a range for a connection. `is_unique` returns whether the table of connections
-    /// accepts the tuple of the replies. The function offers at most 64 free ports to `is_unique`.
+    /// accepts the tuple of the replies, and whether the tuple hashes to this worker. The function offers at most
+    /// [`OFFERS`] free ports to `is_unique`.
     ///
     /// # Errors
     /// Returns the reason for which no port is allocated. Nothing is changed then.
