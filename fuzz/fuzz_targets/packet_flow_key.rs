@@ -11,7 +11,10 @@ fuzz_target!(|frame: &[u8]| {
     let l2 = FlowKey::extract_l2(frame, PortId(7), &mut light);
     assert_eq!(full.map(|layers| layers.l2_len()), l2.map(|layers| layers.l2_len()));
     if let Ok(layers) = full {
-        assert_eq!((key.eth_dst(), key.eth_src(), key.eth_type()), (light.eth_dst(), light.eth_src(), light.eth_type()));
+        assert_eq!(
+            (key.eth_dst(), key.eth_src(), key.eth_type()),
+            (light.eth_dst(), light.eth_src(), light.eth_type())
+        );
         assert_eq!((key.outer_tci(), key.inner_tci()), (light.outer_tci(), light.inner_tci()));
         assert!(layers.l2_len() <= frame.len());
         assert!(layers.l3().is_none_or(|offset| offset < frame.len()));
