@@ -14,17 +14,23 @@
 use std::fmt::Debug;
 use std::hash::Hash;
 
+use packet::ip_proto;
 use sync::hash::{Secret, Secrets, fold};
 
 use crate::Direction;
 
 /// An IP address as a number: `u32` for IPv4, `u128` for IPv6.
 pub trait Address: Copy + Ord + Hash + Debug + Default + Into<u128> + TryFrom<u128> + 'static {
+    /// Protocol number of ICMP in the address family. All tuples with this number are tuples of queries.
+    const ICMP: u8;
+
     /// Returns the sum of products of both addresses with the secret numbers (see [`sync::hash`]).
     fn hash_pair(low: Self, high: Self, secrets: &[Secret; 4]) -> u64;
 }
 
 impl Address for u32 {
+    const ICMP: u8 = ip_proto::ICMP;
+
     #[inline(always)]
     fn hash_pair(low: u32, high: u32, secrets: &[Secret; 4]) -> u64 {
         product(u64::from(low) << 32 | u64::from(high), secrets[0])
@@ -32,6 +38,8 @@ impl Address for u32 {
 }
 
 impl Address for u128 {
+    const ICMP: u8 = ip_proto::ICMPV6;
+
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the addresses apart")]
     fn hash_pair(low: u128, high: u128, secrets: &[Secret; 4]) -> u64 {
@@ -191,6 +199,26 @@ impl<A: Address> Tuple<A> {
             Side::High => End { address: self.high, port: self.high_port },
         }
     }
+
+    /// Returns the class of an ICMP or ICMPv6 query. Returns `None` for other protocols.
+    #[must_use]
+    pub fn query(&self) -> Option<QueryClass> {
+        let classes =
+            [QueryClass::Echo, QueryClass::Timestamp, QueryClass::Information, QueryClass::AddressMask];
+        let is_class = |class: &QueryClass| *class as u16 == self.high_port >> 1;
+        classes.into_iter().find(is_class).filter(|_| self.protocol == A::ICMP)
+    }
+
+    /// Returns the ends of packets from the end of a side, the source first. For a query, the port of the source is the
+    /// identifier, and the port of the destination is 0.
+    #[must_use]
+    pub fn ends(&self, source: Side) -> [End<A>; 2] {
+        let [mut from, mut to] = [self.end(source), self.end(source.opposite())];
+        if self.query().is_some() {
+            (from.port, to.port) = (self.low_port, 0);
+        }
+        [from, to]
+    }
 }
 
 /// Secret hash function of tuples. A sender that does not know the secret numbers cannot choose tuples that collide.
@@ -226,6 +254,15 @@ impl TupleHash {
         // The second product spreads the sum over all bits. Without this product, consecutive tuples would cluster.
         product(addresses.wrapping_add(product(rest, self.rest)), self.last)
     }
+
+    /// Returns the number of the worker to which a tuple belongs, less than the number of workers. The bits of the hash
+    /// that select the worker select neither a bucket nor a tag of a table.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "the result is less than the number of workers")]
+    pub fn worker<A: Address>(&self, tuple: &Tuple<A>, workers: u32) -> u32 {
+        (((self.of(tuple) & u64::from(u32::MAX)) * u64::from(workers)) >> 32) as u32
+    }
 }
 
 impl Default for TupleHash {
@@ -254,6 +291,7 @@ mod tests {
             let (back, from_back) = Tuple::of_ends(zone, protocol, b, a);
             prop_assert_eq!(there, back);
             prop_assert_eq!(there.end(from), a);
+            prop_assert!(there.query().is_some() || there.ends(from) == [a, b]);
             prop_assert_eq!(there.end(from.opposite()), b);
             prop_assert_eq!(from_back, if a == b { from } else { from.opposite() });
         }
@@ -265,6 +303,8 @@ mod tests {
             };
             let (request, from) = of(a, b, false);
             prop_assert_eq!(of(b, a, true), (request, from.opposite()));
+            prop_assert_eq!(request.query(), Some(QueryClass::Echo));
+            prop_assert_eq!(request.ends(from), [End { address: a, port: identifier }, End { address: b, port: 0 }]);
             // The queries of the other end are another connection.
             prop_assert_eq!(of(b, a, false).0 == request, a == b);
         }
@@ -281,6 +321,18 @@ mod tests {
         let found: Vec<u8> =
             (0..=255).filter(|kind| Query::of_icmpv6(&[*kind, 0, 0, 0, 1, 2]).is_some()).collect();
         assert_eq!(found, [128, 129]);
+    }
+
+    #[test]
+    fn tuples_spread_over_the_workers() {
+        let hash = TupleHash::new();
+        let mut counts = [0_u32; 7];
+        for port in 0..=u16::MAX {
+            let (tuple, _) = Tuple::of_ends(0, 17, end(1, port), end(2, 53));
+            counts[hash.worker(&tuple, 7) as usize] += 1;
+        }
+        // 9,362 on average, with a standard deviation of 90.
+        assert!(counts.iter().all(|count| (8_700..10_000).contains(count)), "{counts:?}");
     }
 
     /// Consecutive addresses and ports spread over the buckets and the tags of a table as random numbers do.

@@ -38,6 +38,7 @@ fn verify(mapping: &Mapping<u32>, request: &str, reply: &str) {
         bytes
     };
     let (original, of_replies) = (mapping.tuple(), mapping.reply_tuple());
+    assert_eq!(Mapping::of_tuples(original, of_replies), *mapping);
     let (request, reply) = (packet(request), packet(reply));
     assert_eq!((read(&request).tuple, read(&request).source), original);
     assert_eq!((read(&reply).tuple, read(&reply).source), (of_replies.0, of_replies.1.opposite()));

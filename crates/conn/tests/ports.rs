@@ -141,14 +141,14 @@ fn a_full_range_refuses_only_its_remote_end() {
 /// Each of 64 workers finds a port whose replies hash to the worker, for each of many connections.
 #[test]
 fn a_worker_of_64_finds_a_port_that_hashes_to_itself() {
-    const WORKERS: u64 = 64;
+    const WORKERS: u32 = 64;
     let (range, hash) = (range(1, 1024, 65_535), TupleHash::new());
     let (mut ports, mut offers) = (Ports::<u32>::new(10_000), 0_u64);
     for number in 0..10_000_u32 {
-        let (worker, flow) = (u64::from(number) % WORKERS, flow((number, 7), (number % 100, 443)));
+        let (worker, flow) = (number % WORKERS, flow((number, 7), (number % 100, 443)));
         let is_own = |external| {
             offers += 1;
-            hash.of(&Tuple::of_ends(0, 17, external, flow.remote).0) >> 32 & (WORKERS - 1) == worker
+            hash.worker(&Tuple::of_ends(0, 17, external, flow.remote).0, WORKERS) == worker
         };
         assert!(ports.allocate(&range, &flow, RANDOM, is_own).is_ok());
     }

@@ -27,6 +27,19 @@ pub struct Mapping<A> {
 }
 
 impl<A: Address> Mapping<A> {
+    /// Returns the mapping of a connection with these tuples (see [`Mapping::tuple`] and [`Mapping::reply_tuple`]).
+    #[must_use]
+    pub fn of_tuples(original: (Tuple<A>, Side), translated: (Tuple<A>, Side)) -> Mapping<A> {
+        let ((tuple, originator), (reply_tuple, reply_originator)) = (original, translated);
+        Mapping {
+            zone: tuple.zone,
+            protocol: tuple.protocol,
+            query: tuple.query(),
+            original: tuple.ends(originator),
+            translated: reply_tuple.ends(reply_originator),
+        }
+    }
+
     /// Returns whether the source changes (SNAT).
     #[must_use]
     pub fn has_new_source(&self) -> bool {
