@@ -4,6 +4,9 @@
 //! [`translate`] rewrites the headers of the packets of both directions.
 //!
 //! ```text
+//!  spec        translation that a commit asks for; choice of the translated ends
+//!    '--- ports
+//!
 //!  ports       free address and port for a new connection; release after its end
 //!    '--- bitmap      used numbers as trees of 64-bit words
 //!           '--- sparse   hash table of the words that are not zero
@@ -16,4 +19,5 @@ mod bitmap;
 pub mod mapping;
 pub mod ports;
 mod sparse;
+pub mod spec;
 pub mod translate;

@@ -167,6 +167,20 @@ pub struct Counts {
     pub words_read: u64,
 }
 
+/// Key of an allocated port in the sets of used ports. The lease and the subscriber are all that a release needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Lease {
+    /// Key of the set of used ports.
+    set: u64,
+    /// Number of the port in the set.
+    number: u64,
+}
+
+impl Lease {
+    /// Lease of no port.
+    pub const NONE: Lease = Lease { set: 0, number: u64::MAX };
+}
+
 /// Used ports of one worker, for IPv4 (`u32`) or IPv6 (`u128`).
 #[derive(Debug)]
 pub struct Ports<A> {
@@ -252,15 +266,63 @@ impl<A: Address> Ports<A> {
     /// Releases the address and port of a connection. `range` and `flow` are equal to the arguments of the allocation.
     /// Returns whether the port was used.
     pub fn release(&mut self, range: &Range<A>, flow: &Flow<A>, external: End<A>) -> bool {
-        let (set, number) = (self.set(range, flow), range.number_of(external));
-        let Some(number) = number.filter(|number| self.bitmaps.is_used(set, *number)) else { return false };
+        self.end_lease(self.lease(range, flow, external), flow.zone, flow.source.address)
+    }
+
+    /// Returns the lease of a port of a range. Returns [`Lease::NONE`] if the range does not have the port.
+    #[must_use]
+    pub fn lease(&self, range: &Range<A>, flow: &Flow<A>, external: End<A>) -> Lease {
+        let of = |number| Lease { set: self.set(range, flow), number };
+        range.number_of(external).map_or(Lease::NONE, of)
+    }
+
+    /// Releases the port of a lease. Returns whether the port was used. `zone` and `subscriber` are those of the flow.
+    pub fn end_lease(&mut self, lease: Lease, zone: u16, subscriber: A) -> bool {
+        let Lease { set, number } = lease;
+        if lease == Lease::NONE || !self.bitmaps.is_used(set, number) {
+            return false;
+        }
         self.bitmaps.remove(set, number);
-        let subscriber = self.subscriber(flow.zone, flow.source.address);
+        let subscriber = self.subscriber(zone, subscriber);
         let ports = self.subscribers.get(subscriber).saturating_sub(1);
         // A smaller number never needs a new slot.
         let _ = self.subscribers.set(subscriber, ports);
         self.counts.released += 1;
         true
+    }
+
+    /// Chooses the translated destination of a connection from a range. The first choice is a hash of both ends, a hash
+    /// of the subscriber if the selection is persistent, or random. If `is_unique` refuses a destination, the next port
+    /// is the next choice, and after the last port the next address. Nothing is allocated, because connections of
+    /// different sources may have equal destinations.
+    ///
+    /// # Errors
+    /// Returns an error if the range is empty, or if `is_unique` has refused the range or [`OFFERS`] destinations.
+    pub fn choose_destination(
+        &mut self,
+        range: &Range<A>,
+        flow: &Flow<A>,
+        selection: Selection,
+        mut is_unique: impl FnMut(End<A>) -> bool,
+    ) -> Result<End<A>, NotAllocated> {
+        let (addresses, ports) = (range.addresses(), range.ports());
+        if addresses == 0 || ports == 0 {
+            return Err(NotAllocated::EmptyRange);
+        }
+        let hash = if selection.is_persistent { &PERSISTENT } else { &self.hash };
+        let (of_flow, of_subscriber) =
+            (hash.of(flow_words(flow)), hash.of(subscriber_words(flow.zone, flow.source.address)));
+        let is_random = selection.choice == Choice::Random;
+        let port = if is_random { self.random() } else { of_flow };
+        let address = match (selection.is_persistent, is_random) {
+            (true, _) => of_subscriber,
+            (false, true) => self.random(),
+            // The upper bits of the hash select the port.
+            (false, false) => of_flow.rotate_left(32),
+        };
+        let (first, count) = (scale(address, addresses) * ports + scale(port, ports), addresses * ports);
+        let mut offers = (0..count.min(OFFERS.into())).map(|step| range.end((first + step) % count));
+        offers.find(|end| is_unique(*end)).ok_or(NotAllocated::Clash)
     }
 
     /// Chooses a free port and marks the port as used.
