@@ -1,5 +1,6 @@
-//! Code that the fuzz target and the property tests share. All decoders of a session decode an
-//! OpenFlow message. The decoded values are then encoded and decoded again.
+//! Checks of the OpenFlow decoders and encoders, which the fuzz target and the property tests share. A message is
+//! decoded with each decoder that a session uses. Decoded flow-mods, groups, meters and actions are then encoded and
+//! decoded again.
 
 use switch::flow::{ALL_TABLES, FlowMod, GroupMod, Match, MeterMod};
 
@@ -13,10 +14,12 @@ fn body(message: &[u8]) -> Reader<'_> {
     Reader::new(message.get(HEADER..).unwrap_or_default(), Error::BadLength)
 }
 
-/// Decodes a message in the version that its header specifies, if that version is supported.
+/// Decodes a message with each decoder that a session uses, in the OpenFlow version that the message's header
+/// specifies. Decoded flow-mods, groups, meters and actions are then encoded and decoded again. Does nothing if the
+/// version is not supported.
 ///
 /// # Panics
-/// Panics if a decoded value cannot be decoded again after it was encoded, or if the result differs.
+/// Panics if an encoded value cannot be decoded, or if a decoded value changes when it is encoded and decoded again.
 pub fn message(octets: &[u8]) {
     let Some(head) = Header::read(octets) else { return };
     let Some(version) = Version::from_wire(head.version) else { return };
@@ -66,8 +69,8 @@ pub fn message(octets: &[u8]) {
     }
 }
 
-/// Encodes a flow-mod and decodes the result. If a version has several forms for a flow-mod, the
-/// first encoding selects a form, and later encodings must use the selected form.
+/// Encodes a flow-mod and decodes the result, twice. The results must be equal. The original flow-mod may differ from
+/// the first result, because a flow-mod can have several forms, of which the encoder uses only one.
 fn flow_again(version: Version, change: &FlowMod) {
     let again = |change: &FlowMod| {
         let mut out = Vec::new();

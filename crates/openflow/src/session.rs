@@ -1,9 +1,9 @@
 //! An OpenFlow session: one connection with a controller, or with a client such as `ovs-ofctl`.
 //!
-//! One task reads requests, replies to them in order, and sends events of the bridge between the replies. Echo
-//! requests are also answered while an earlier request takes long, because a peer without echo replies ends the
-//! session. The task waits only for its own peer. If the peer does not read in time, packet-in messages are
-//! dropped, and a reply that is not read in time ends the session. Other sessions are not affected.
+//! One task reads requests, replies to them in order, and sends events of the bridge between the replies. If an earlier
+//! request takes long, echo requests are answered before this request is finished, because a peer that receives no echo
+//! reply ends the session. The task waits only for its own peer. If the peer does not read in time, packet-in messages
+//! are dropped, and a reply that is not read in time ends the session. Other sessions are not affected.
 
 mod asynchronous;
 mod bundle;
@@ -47,8 +47,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum time of one turn: the time for which a session processes received messages or notices (such as bridge
 /// events) before it yields to other tasks.
 const TURN: Duration = Duration::from_millis(1);
-/// Maximum work of one turn, after which the session yields to other tasks. An event counts as 1 plus the number of
-/// the session's flow monitors.
+/// Maximum amount of work in one turn, after which the session yields to other tasks. The work of an event is 1 plus
+/// the number of the session's flow monitors.
 const TURN_WORK: usize = 4096;
 /// Maximum number of notices (such as bridge events) that a session processes before it checks for requests of its
 /// peer.
@@ -56,8 +56,8 @@ const NOTICES: usize = 256;
 /// Time for which queued packet-outs are still processed after the peer of a session has closed the connection.
 /// Packet-outs that are still queued after this time are dropped.
 const LINGER: Duration = Duration::from_secs(1);
-/// Minimum rate in octets per second at which a peer must read a reply. The time limit for a reply
-/// is a fixed time plus the duration of the reply at this rate.
+/// Minimum rate in octets per second at which a peer must read a reply. The time limit for a reply is a fixed time plus
+/// the time that the transfer of the reply takes at this rate.
 const LEAST_RATE: u32 = 256 * 1024;
 /// Delay after which echo requests are answered while the session still processes an earlier
 /// request.
@@ -75,7 +75,7 @@ pub(crate) struct Options {
     pub rate_limit: Option<(u32, u32)>,
     pub asynchronous: bool,
     pub versions: Vec<Version>,
-    /// Fixed part of the time limit for the peer to read a reply. The duration of the reply at
+    /// Fixed part of the time limit for the peer to read a reply. The time that the transfer of the reply takes at
     /// [`LEAST_RATE`] is added.
     pub patience: Duration,
     /// Maximum time between two messages about a bundle. After this time, the bundle is discarded.
@@ -148,7 +148,7 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// Result of processing a request. `Ok` means that no other reply is needed.
+/// Result of processing a request. `Ok` means that the request has been processed, and that any reply has been written.
 pub(crate) type Answer = Result<(), Refused>;
 
 /// Reason why a request of the peer was refused, or why the session must end.
@@ -223,7 +223,8 @@ impl<S: AsyncRead> Incoming<S> {
         Ok(Some(message.to_vec()))
     }
 
-    /// Removes the complete echo requests of an OpenFlow version from the received data, and returns them.
+    /// Removes all completely received echo requests of the given OpenFlow version from the received data, and returns
+    /// them.
     fn take_echoes(&mut self, version: Version) -> Vec<Vec<u8>> {
         let (mut at, mut kept, mut taken) = (self.used, self.used, Vec::new());
         while let Some(head) = self.data.get(at..).and_then(Header::read) {
@@ -373,8 +374,8 @@ pub(crate) struct Session<S> {
     packet_outs: PacketOutBudget,
     bundles: Bundles,
     monitors: Vec<Monitor>,
-    /// Cause of the changes in the last event. The value also applies to the remaining parts of
-    /// this event, so that one abbreviated update covers all parts.
+    /// Cause of the changes of flow entries in the last event. If the event arrives in several parts, the cause applies
+    /// to all parts, so that one abbreviated update reports all changes.
     own: Own,
     /// Whether an update for the session's flow monitors was dropped. The session then ends.
     is_behind: bool,

@@ -63,8 +63,8 @@ impl FromStr for Address {
 }
 
 impl Address {
-    /// Parses an address. A `ptcp:` listener without an IP address listens on 127.0.0.1. If `allow_remote` is set, such
-    /// a listener listens on all addresses of the machine, like in Open vSwitch.
+    /// Parses an address. A `ptcp:` listener without an IP address listens on 127.0.0.1. If `allow_remote` is true, a
+    /// listener without an IP address listens on all addresses of the machine, like in Open vSwitch.
     ///
     /// # Errors
     /// Returns [`TargetError`] if the text is not an address.
@@ -125,7 +125,8 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// A controller to which the bridge connects, or an address on which it listens for controllers and clients.
+/// A controller to which the bridge connects, or an address on which the bridge accepts connections of controllers and
+/// clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     /// Address of the controller or listener.
@@ -136,8 +137,9 @@ pub struct Target {
     pub inactivity_probe: Option<Duration>,
     /// Maximum pause between two attempts to connect. The initial pause is one second.
     pub max_backoff: Duration,
-    /// Maximum rate of packet-in messages in packets per second, and maximum burst in packets. Packets above the rate
-    /// are queued by input port, up to a burst of packets. `None` means that the rate is not limited.
+    /// Maximum rate of packet-in messages in packets per second, and maximum burst in packets. Packets above this rate
+    /// are stored in queues, one for each input port. The number of queued packets is limited to the burst size. `None`
+    /// means that the rate is not limited.
     pub rate_limit: Option<(u32, u32)>,
     /// Whether the peer receives asynchronous messages, such as packet-ins, without requesting them.
     pub asynchronous: bool,

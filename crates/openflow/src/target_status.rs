@@ -11,8 +11,8 @@ use crate::connection_manager::Role;
 use crate::target::Address;
 use crate::wire::Version;
 
-/// Maximum number of concurrent dumps (replies that list many objects) for one listener or one
-/// controller. Dumps that are guaranteed to the bridge are not included.
+/// Maximum number of concurrent dumps (replies that list many objects) for one listener or one controller, in addition
+/// to the dumps that are guaranteed to the bridge.
 const OWN_DUMPS: usize = 4;
 
 /// Connection status of a target (a controller or a listener).

@@ -1,10 +1,10 @@
-//! TLS between a bridge and its controllers or clients (OpenFlow 1.5.1 section 6.3.7), like in Open
-//! vSwitch. Each side presents a certificate, and the other side verifies this certificate against
-//! a CA certificate. The subject of a certificate is ignored, because controllers are identified by
-//! numeric addresses. Therefore, a CA should issue certificates only for this purpose.
+//! TLS between a bridge and its controllers or clients (OpenFlow 1.5.1 section 6.3.7), like in Open vSwitch. Each side
+//! presents a certificate, and the other side verifies this certificate against a CA certificate. The subject of a
+//! certificate is ignored, because controllers are identified by numeric addresses. Therefore, a CA should issue
+//! certificates only for this purpose.
 //!
-//! Files that are replaced take effect with the next connection. A listener reads its files again when they
-//! have changed (`Listening`). For outgoing connections, the files are read for each connection.
+//! If a TLS file is replaced, the new file is used from the next connection on. A listener reads its files again when
+//! they have changed (`Listening`). For an outgoing connection, the files are read each time.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -72,7 +72,7 @@ pub enum TlsError {
     Authority {
         /// Path of the CA certificate's file.
         path: PathBuf,
-        /// Error that the CA certificate causes.
+        /// Error that was returned when the verifier was created from the CA certificate.
         source: VerifierBuilderError,
     },
 }

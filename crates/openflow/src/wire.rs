@@ -82,9 +82,9 @@ impl Version {
         }
     }
 
-    /// Returns whether packets that match no flow entry are sent to controllers of this version,
-    /// unless the table is configured otherwise (OFPTC_TABLE_MISS_DEFAULT of Open vSwitch). Since
-    /// OpenFlow 1.3, such packets are dropped by default.
+    /// Returns whether packets that match no flow entry are sent to controllers that use this version, unless the table
+    /// is configured otherwise (OFPTC_TABLE_MISS_DEFAULT of Open vSwitch). Since OpenFlow 1.3, such packets are dropped
+    /// by default.
     #[must_use]
     pub const fn sends_table_miss_to_controller(self) -> bool {
         self.number() < Version::V13.number()
@@ -280,7 +280,8 @@ pub fn port_to_16(port: u32) -> u16 {
 mod tests {
     use super::*;
 
-    /// A message of the maximum length is completed. A longer one is removed, and earlier messages stay.
+    /// Checks that a message of the maximum length can be finished. A message that is longer is removed from the output
+    /// buffer, and the messages before it stay in the buffer.
     #[test]
     fn a_message_that_is_too_long_is_removed() {
         let mut out = Vec::new();

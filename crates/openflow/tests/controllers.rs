@@ -84,7 +84,8 @@ async fn the_stock_test_controller_makes_rules() {
     }
 }
 
-/// `ovs-ofctl snoop` shows the messages between a controller and the bridge in any version.
+/// Checks that `ovs-ofctl snoop` shows the messages between a controller and the bridge, whichever OpenFlow version
+/// they use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_stock_client_listens_to_a_controller() {
     for client in ["ovs-testcontroller", "ovs-ofctl"] {
@@ -140,7 +141,8 @@ async fn the_stock_client_listens_to_a_controller() {
     }
 }
 
-/// Returns the name of the bridge, for which the client searches its run directory.
+/// Returns the name of the bridge with the snoop socket `snoop`. `ovs-ofctl snoop` finds the socket in its run
+/// directory by this name.
 fn bridge_of(snoop: &Path) -> String {
     snoop.file_stem().unwrap().to_string_lossy().into_owned()
 }

@@ -1,6 +1,7 @@
-//! Tests every field, action and message in every version with the stock `ovs-ofctl`, or with the codec if the client
-//! does not support the feature. The table also contains the features that the packet cases in `testbed` prove. The
-//! test compares its result with `docs/switch-matrix.md` and fails on a difference. `UPDATE=1` writes the file.
+//! Tests every field, action and message in every OpenFlow version with the stock `ovs-ofctl`. Features that the client
+//! does not support are tested with the encoder and the decoder of this crate. The resulting table also lists the
+//! features that the packet test cases in `testbed` cover. The test fails if the table differs from
+//! `docs/switch-matrix.md`. If the environment variable `UPDATE` is set, the test first writes the table to this file.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -25,7 +26,7 @@ use testbed::packet_cases::{self, Feature};
 use testbed::skip;
 use tokio::process::Command;
 
-/// Versions, with their names in the client.
+/// OpenFlow versions, with their names in `ovs-ofctl`.
 const VERSIONS: [(Version, &str); 6] = [
     (Version::V10, "OpenFlow10"),
     (Version::V11, "OpenFlow11"),
@@ -39,7 +40,7 @@ fn source(path: &str) -> String {
     std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
-/// Features that the cases of [`packet_cases`] prove, and features that have a row in the table.
+/// Features that the packet test cases ([`packet_cases`]) cover, and features that have a row in the table.
 /// `daemon/tests/openflow_packets.rs` runs the cases.
 struct Proven {
     by_cases: BTreeSet<Feature>,
@@ -47,8 +48,8 @@ struct Proven {
 }
 
 impl Proven {
-    /// Returns the table cell for several features: the words of the features that a case proves, or "-" if no case
-    /// proves any of them.
+    /// Returns the table cell for several features: the names of the features that a packet test case covers, or "-" if
+    /// no case covers any of the features.
     fn cell(&mut self, features: &[(Feature, &str)]) -> String {
         let of_cases = features.iter().filter(|(feature, _)| self.by_cases.contains(feature));
         let words: Vec<&str> = of_cases.map(|(_, word)| *word).collect();
@@ -57,7 +58,7 @@ impl Proven {
     }
 }
 
-/// A bridge in memory with an OpenFlow socket, and the stock client.
+/// A simulated bridge with an OpenFlow socket, to which the stock client connects.
 struct Lab {
     bridge: Arc<Memory>,
     path: PathBuf,
@@ -84,7 +85,7 @@ impl Lab {
         output.status.success() && self.bridge.lock().flows.len() == 1
     }
 
-    /// Returns the client's output for the flow entries.
+    /// Returns the output of `ovs-ofctl` that lists the flow entries.
     async fn printed(&self, version: &str) -> String {
         let output = self.client(version, &["--no-stats", "--no-names", "dump-flows", ""]).await;
         String::from_utf8_lossy(&output.stdout).into_owned()

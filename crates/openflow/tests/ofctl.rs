@@ -1,4 +1,4 @@
-//! The stock `ovs-ofctl` with a bridge in memory, in every version.
+//! Tests of a simulated bridge with the stock `ovs-ofctl`, in every OpenFlow version.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -18,11 +18,11 @@ use tokio::process::Command;
 
 const VERSIONS: [&str; 6] =
     ["OpenFlow10", "OpenFlow11", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15"];
-/// Versions with meters, bundles and table features.
+/// OpenFlow versions with meters, bundles and table features.
 const SINCE_13: [&str; 3] = ["OpenFlow13", "OpenFlow14", "OpenFlow15"];
 
-/// A bridge with a separate OpenFlow socket. `Lab::new` returns `None` and reports a skip if ovs-ofctl is not
-/// installed.
+/// A simulated bridge with an OpenFlow socket that no other test uses. `Lab::new` returns `None` and reports a skip if
+/// ovs-ofctl is not installed.
 struct Lab {
     bridge: Arc<Memory>,
     controllers: Controllers,
@@ -75,7 +75,7 @@ impl Lab {
         assert!(format!("{text}{error}").contains(with), "{version} {command} {rest:?}: {error}{text}");
     }
 
-    /// Returns the only flow entry, without counters and durations.
+    /// Returns the only flow entry as `ovs-ofctl` prints it, without counters and durations.
     async fn only_flow(&self, version: &str) -> String {
         let text = self.run(version, "--no-stats --no-names dump-flows", &[]).await;
         text.lines().filter(|line| !line.contains("reply")).map(str::trim).collect::<Vec<_>>().join("|")
@@ -87,7 +87,7 @@ impl Lab {
     }
 }
 
-/// Flow entries that every version prints unchanged.
+/// Flow entries that `ovs-ofctl` prints as they were added, in every OpenFlow version.
 const EVERYWHERE: &[&str] = &[
     "table=1, priority=5,ip,nw_src=1.0.0.0/255.0.255.0 actions=drop",
     "table=3, priority=100,tcp,nw_src=10.0.0.0/8,tp_dst=80 actions=output:2",
@@ -162,7 +162,8 @@ const EVERYWHERE: &[&str] = &[
     "actions=move:NXM_OF_IN_PORT[]->NXM_NX_REG0[0..15]",
 ];
 
-/// Flow entries that are printed in another form: version, input, output.
+/// Flow entries whose printed form depends on the OpenFlow version. Each row contains the version, the text of the
+/// added flow entry, and the text that `ovs-ofctl` prints.
 const OTHERWISE: &[(&str, &str, &str)] = &[
     ("OpenFlow10", "actions=enqueue:1:7", "actions=enqueue:1:7"),
     ("OpenFlow13", "actions=enqueue:1:7", "actions=set_queue:7,output:1,pop_queue"),
@@ -553,7 +554,8 @@ async fn bundles_are_made_whole_or_not_at_all() {
     lab.end().await;
 }
 
-/// Packets in a bundle are sent when it is committed, and not if it is refused.
+/// Checks that the packet-outs of a bundle are sent when the bundle is committed, and that they are not sent if the
+/// bundle is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packets_in_bundles_are_sent_when_all_is_done() {
     let Some(lab) = Lab::new("bundled").await else { return };
@@ -619,7 +621,7 @@ async fn a_monitor_sees_what_happens() {
     lab.end().await;
 }
 
-/// Reads until all texts were seen.
+/// Reads from a stream and appends the text to `seen`, until `seen` contains all texts in `wanted`.
 async fn expect(from: &mut (impl AsyncRead + Unpin), seen: &mut String, wanted: &[&str], version: &str) {
     let done = read_until(from, seen, wanted, Duration::from_secs(20)).await;
     assert!(done, "{version}: {wanted:?} not all in {seen}");

@@ -79,7 +79,8 @@ fn strange_to(own: &Tls, other: &Authority) -> Tls {
     Tls { ca: other.issue("y", 2).ca, ..own.clone() }
 }
 
-/// Connections that end before authentication use one thread, even on a slow disk.
+/// Checks that connections that end before authentication occupy only one blocking thread, even if the TLS files are on
+/// a slow disk.
 #[test]
 fn connections_that_only_come_take_no_threads() {
     let runtime = tokio::runtime::Builder::new_multi_thread()

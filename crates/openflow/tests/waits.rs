@@ -1,4 +1,4 @@
-//! Tests of sessions that wait for the bridge. Meanwhile, other sessions and echo requests are served.
+//! Tests that other sessions and echo requests are served while sessions wait for the bridge.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ use openflow::{Address, Controllers, Target};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Message types of OpenFlow 1.3.
+/// Message type of an OpenFlow 1.3 echo request. The constants below are other message types of OpenFlow 1.3.
 const ECHO_REQUEST: u8 = 2;
 const ECHO_REPLY: u8 = 3;
 const GET_CONFIG_REQUEST: u8 = 7;
@@ -68,7 +68,7 @@ impl Peer {
     }
 }
 
-/// Starts a bridge with a listener. The bridge waits with barriers and dumps while `waits` is set.
+/// Starts a bridge with a listener. Barriers and dumps of the bridge do not complete while `waits` is true.
 async fn listening() -> (Arc<Memory>, Controllers, SocketAddr) {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let bridge = Memory::new();
@@ -108,8 +108,8 @@ impl LockedTables {
     }
 }
 
-/// A peer that gets no echo reply in time ends the session, so a session answers echo requests while it waits
-/// for a barrier. The other answers keep their order.
+/// Checks that a session answers echo requests while it waits for a barrier, because a peer that receives no echo reply
+/// in time ends the session. The replies to other requests keep their order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn echo_requests_are_answered_while_a_barrier_waits() {
     let (bridge, controllers, at) = listening().await;
@@ -132,8 +132,8 @@ async fn echo_requests_are_answered_while_a_barrier_waits() {
     controllers.shutdown().await;
 }
 
-/// Requests that read or change the bridge wait on other threads while its tables are locked. The event loop of two
-/// threads continues to serve other sessions.
+/// Checks that requests that read or change the bridge wait on separate threads while the bridge's tables are locked.
+/// The event loop, which has two threads, continues to serve other sessions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_are_served_while_requests_of_others_wait_for_the_tables() {
     let (bridge, controllers, at) = listening().await;
@@ -177,8 +177,8 @@ async fn sessions_are_served_while_requests_of_others_wait_for_the_tables() {
     controllers.shutdown().await;
 }
 
-/// Packet-outs that wait for the lock of the tables occupy only one of the threads that all bridges and the rest of the
-/// process share, regardless of the number of sessions.
+/// Checks that packet-outs that wait for the lock of the tables occupy only one blocking thread, regardless of the
+/// number of sessions. All bridges and the rest of the process share the blocking threads.
 #[test]
 fn waiting_packet_outs_of_many_sessions_occupy_one_thread() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -209,8 +209,8 @@ fn waiting_packet_outs_of_many_sessions_occupy_one_thread() {
     });
 }
 
-/// Dumps that wait for the tables occupy a limited number of the threads that all bridges and the rest of the
-/// process share, even if their sessions end and other sessions follow.
+/// Checks that dumps that wait for the tables occupy a limited number of blocking threads, even if their sessions end
+/// and new sessions request dumps. All bridges and the rest of the process share the blocking threads.
 #[test]
 fn dumps_of_ended_sessions_occupy_few_threads() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -235,8 +235,8 @@ fn dumps_of_ended_sessions_occupy_few_threads() {
     });
 }
 
-/// A bridge whose dumps take long does not use up the dumps that are guaranteed to other bridges, even if the bridge
-/// has many listeners.
+/// Checks that a bridge with slow dumps does not use up the dumps that are guaranteed to other bridges, even if the
+/// bridge has many listeners.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dumps_of_one_bridge_leave_others_theirs() {
     let mut slow = Vec::new();

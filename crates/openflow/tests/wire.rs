@@ -1,4 +1,4 @@
-//! Encoded values are decoded to equal values, and no input causes a panic.
+//! Tests that encoded values are decoded to equal values, and that no input causes a panic.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -14,7 +14,7 @@ fn versions() -> impl Strategy<Value = Version> {
     proptest::sample::select(Version::ALL.to_vec())
 }
 
-/// Generates a consistent match: a packet type, with values and masks of its fields.
+/// Generates a valid match: a packet type, with values and masks for fields that packets of this type have.
 fn matches() -> impl Strategy<Value = Match> {
     let kinds = proptest::sample::select(vec![
         vec![],
@@ -117,7 +117,7 @@ fn learns() -> impl Strategy<Value = Action> {
     )
 }
 
-/// Generates actions that every version encodes unchanged.
+/// Generates actions that can be encoded unchanged in every OpenFlow version.
 fn actions() -> impl Strategy<Value = Action> {
     let ports = 1..0xff00_u32;
     let leaf = prop_oneof![
@@ -190,7 +190,7 @@ fn suited(actions: Vec<Action>, version: Version) -> Vec<Action> {
     actions.into_iter().map(suit).collect()
 }
 
-/// Returns the match in the form in which the version can express it.
+/// Returns the match as it results from encoding and decoding in this OpenFlow version.
 fn as_said_by(version: Version, matching: Match) -> Match {
     if version != Version::V11 {
         return matching;
@@ -353,7 +353,8 @@ fn clones_within_clones_have_an_end() {
     assert_eq!(nested(3000), Err(Error::ActionTooMany));
 }
 
-/// Returns an OpenFlow 1.0 match of IPv4 and UDP with the wildcards `wild` only.
+/// Returns an OpenFlow 1.0 match for IPv4 packets with the wildcard bits `wild`. The VLAN, the protocol and the
+/// transport ports are parameters, and the other fields have fixed values.
 fn match_10(wild: u32, vlan: u16, proto: u8, ports: (u16, u16)) -> Vec<u8> {
     let mut octets = wild.to_be_bytes().to_vec();
     octets.extend([0, 1, 2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
@@ -422,8 +423,8 @@ fn transport_ports_of_openflow_1_0_are_those_of_each_packets_protocol() {
     assert_eq!(rule.instructions.apply[..3], [set(Field::TcpSrc), set(Field::UdpSrc), set(Field::SctpSrc)]);
 }
 
-/// A message has space for thousands of equal fields. If the bridge accepted them, it would hash each of them for each
-/// packet.
+/// Checks that a select group that names a field twice is refused. A message has space for thousands of fields, and the
+/// bridge would hash each of these fields for each packet.
 #[test]
 fn a_select_group_hashes_each_field_once() {
     use openflow::wire::group;

@@ -14,9 +14,9 @@ use crate::wire::error::Error;
 use crate::wire::ofp::msg;
 use crate::wire::{HEADER, Reader, Version, packet};
 
-/// Maximum memory in octets of the bundles of all sessions in the process. A bridge cannot add
-/// changes while its bundles use more memory than is free under this limit. Therefore one bridge
-/// uses at most half of the memory, and other bridges can always add changes.
+/// Maximum memory in octets of the bundles of all sessions in the process. The bundles of a bridge cannot grow if they
+/// would use more memory than remains free under this limit. One bridge can therefore use at most half of the memory,
+/// and the bundles of other bridges can still grow.
 const PROCESS_OCTETS: usize = 256 << 20;
 /// Maximum number of octets that are kept of the message that opened a bundle. The error message
 /// about the bundle's timeout contains these octets.

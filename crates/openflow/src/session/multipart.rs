@@ -642,8 +642,9 @@ mod tests {
         }
     }
 
-    /// Filters of flow monitors by port and group match the actions of a flow entry. Actions inside clones and the
-    /// actions before a change are included.
+    /// Checks that the filters of flow monitors by port and group match all actions of a flow entry, including actions
+    /// inside clone actions. A filter by port must also match the actions that the flow entry had before its
+    /// modification.
     #[test]
     fn filters_by_port_and_group_agree_with_the_actions() {
         let out = |port| Action::Output { port, max_len: 0 };
@@ -669,7 +670,8 @@ mod tests {
         }
     }
 
-    /// If a monitor's filter has another table or cookie, the actions of the flow entry are not examined.
+    /// Checks that the actions of a flow entry are not examined if the table or the cookie of the flow entry does not
+    /// match the filter of a flow monitor.
     #[test]
     fn a_filter_of_another_table_looks_at_no_actions() {
         let flow = stats(3, 4, Instructions::default());

@@ -29,8 +29,8 @@ use crate::wire::{
     packet, port, properties, table,
 };
 
-/// Octets by which a packet-in may grow when fewer octets of the packet are included: the property with the
-/// packet's length, and padding.
+/// Maximum number of octets that truncation of the packet adds to a packet-in: a property with the original length of
+/// the packet, and padding.
 const TRUNCATED: usize = 16;
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
@@ -177,7 +177,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    /// Returns whether the session sends a packet to its peer.
+    /// Returns whether the session sends a packet-in to its peer. The result depends on the peer's controller ID, role
+    /// and configuration, and on the reason of the packet-in.
     fn wants_packet(&self, packet: &PacketIn) -> bool {
         if packet.controller != self.controller_id || !self.wants(PACKETS, packet.reason.asked_as()) {
             return false;
@@ -192,8 +193,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         packet.continuation.is_none() || self.packet_form == packet::Form::Nicira2
     }
 
-    /// Sends a packet to the peer, or queues the packet if the session has a rate limit. `index` is the position of the
-    /// packet in the event `told`.
+    /// Sends a packet-in to the peer, or queues the packet-in if the session has a rate limit. `index` is the position
+    /// of the packet-in in the event `told`.
     fn packet_in(&mut self, packet: &PacketIn, told: &Arc<SharedEvent>, index: usize) {
         if !self.wants_packet(packet) {
             return;

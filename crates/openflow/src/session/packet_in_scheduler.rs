@@ -1,10 +1,10 @@
 //! Packet-in scheduler of a session (`pinsched` of Open vSwitch). The scheduler limits the rate of a session's
 //! packet-in messages, and shares this rate among the input ports of the packets.
 //!
-//! Each input port has a queue. The queues are served in turn, one packet each. The number of queued packets is
-//! limited to the burst size, and their memory to [`OCTETS`]. Above a limit, the longest queue (of packets or of
-//! octets) loses its oldest packet. A port with few packets therefore loses none, regardless of the packets from
-//! other ports.
+//! Each input port has a queue. The queues are served in turn, with one packet per queue. The number of queued packets
+//! is limited to the burst size, and their memory to [`OCTETS`]. If a limit is exceeded, the oldest packet of the queue
+//! with the most packets or octets is dropped. Therefore packets from a port that sends few packets are not dropped,
+//! regardless of the number of packets from other ports.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -36,7 +36,8 @@ impl QueuedPacketIn {
     }
 }
 
-/// Returns the events that one request has caused, with the origin of the request. Any other event is returned alone.
+/// Returns the events that one request has caused, with the origin of the request. If `event` does not result from a
+/// request, returns this event with the origin [`Origin::NONE`].
 pub(super) fn parts(event: &Event) -> (Origin, &[Event]) {
     match event {
         Event::Caused(origin, events) => (*origin, events),
@@ -129,8 +130,8 @@ impl<T> PacketInScheduler<T> {
         Some(packet)
     }
 
-    /// Removes the next packet that may be sent at the time `now`. Returns `None` if no packet is
-    /// queued, or if the rate permits no packet yet.
+    /// Removes the next packet that may be sent at the time `now`. Returns `None` if no packet is queued, or if the
+    /// rate limit does not permit another packet yet.
     pub fn next(&mut self, now: Instant) -> Option<T> {
         let gained = now.saturating_duration_since(self.filled).as_secs_f64() * self.rate;
         self.filled = self.filled.max(now);
@@ -185,8 +186,8 @@ mod tests {
         sent
     }
 
-    /// At a rate limit of 1,000 packets per second, a port that sends 50,000 packets per second displaces no packets of
-    /// the ports that send 10 and 300 packets per second.
+    /// Checks that a port that sends 50,000 packets per second does not cause the loss of packets from ports that send
+    /// 10 and 300 packets per second, if the rate limit is 1,000 packets per second.
     #[test]
     fn a_flood_from_one_port_displaces_no_packets_of_others() {
         let began = Instant::now();
@@ -213,7 +214,7 @@ mod tests {
         assert!((2200..=2250).contains(&sent.len()), "the rate and the burst: {}", sent.len());
     }
 
-    /// Ports that send equal numbers of packets get equal shares of the rate, regardless of these numbers.
+    /// Checks that ports with equal numbers of queued packets get equal shares of the rate, whatever these numbers are.
     #[test]
     fn ports_are_served_in_turn() {
         let now = Instant::now();
@@ -232,8 +233,8 @@ mod tests {
         assert_eq!(sent, [(1, 98), (1, 99), (2, 98), (2, 99), (3, 98), (3, 99)], "the latest packets");
     }
 
-    /// A burst size that is too large for the memory does not raise the limit of the memory. Each port keeps at least
-    /// one packet.
+    /// Checks that the queued packets never exceed the memory limit, even if the burst size permits more packets. The
+    /// queue of each port keeps at least one packet.
     #[test]
     fn the_memory_of_queued_packets_is_bounded() {
         let now = Instant::now();

@@ -1,8 +1,7 @@
-//! Encoding and decoding of actions and instructions. The module supports the standard actions of
-//! each OpenFlow version, Nicira's actions (NXAST_*, ovs-actions(7)), and the ONF's copy-field
-//! action.
+//! Encoding and decoding of actions and instructions. The module supports the standard actions of each OpenFlow
+//! version, Nicira's actions (NXAST_*, ovs-actions(7)), and the ONF's copy-field action.
 //!
-//! An action that an OpenFlow version lacks is encoded as an action of Nicira. An action that cannot be
+//! An action that does not exist in an OpenFlow version is encoded as an action of Nicira. An action that cannot be
 //! encoded in either form is omitted.
 
 mod field;

@@ -6,9 +6,9 @@ use super::error::Error;
 use super::ofp::{msg, nx};
 use super::{NICIRA, Reader, Version, flow, group, meter};
 
-/// Length in octets from which a received flow-mod is checked against the maximum message length of
-/// every OpenFlow version. A shorter flow-mod always fits, because the shortest encodings in two
-/// versions differ in length by at most a factor of eight.
+/// Length in octets from which a received flow-mod is checked against the maximum message length in all OpenFlow
+/// versions. A shorter flow-mod fits into a message of any version, because the lengths of its shortest encodings in
+/// two versions differ by at most a factor of eight.
 const LONG: usize = 8 * 1024;
 
 /// Decodes a change of flow entries, groups or meters. `kind` is the message type. Returns `None`

@@ -38,9 +38,8 @@ const fn o(code: u16) -> Code {
 const X10: Code = v(OFPET_BAD_REQUEST, 521);
 const X: Code = n(10);
 
-/// Defines the errors. Each row has the name of an error in the specification, and the error's
-/// encodings (type and code). Each encoding follows the first OpenFlow version in which the
-/// encoding is valid.
+/// Defines the errors. Each row contains the name of an error in the specification, and the error's encodings (type and
+/// code). The OpenFlow version before an encoding is the first version in which the encoding is valid.
 macro_rules! errors {
     ($($name:ident $text:literal: $($since:ident $code:expr),+;)+) => {
         /// A reason for refusing a message, named as in the specification.
@@ -244,7 +243,8 @@ impl Error {
     }
 }
 
-/// Converts the error for a reply that is too long. OpenFlow has no error for such a reply.
+/// Converts the error for a reply that is too long into the OpenFlow error that comes closest, because OpenFlow has no
+/// error for such a reply.
 impl From<TooLong> for Error {
     fn from(_: TooLong) -> Error {
         Error::MultipartOverflow

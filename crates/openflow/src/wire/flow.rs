@@ -13,8 +13,8 @@ use super::{
     NO_BUFFER, Put, Reader, TooLong, Version, begin, begin_experimenter, finish, port_from_16, seconds,
 };
 
-/// Fields from the command to the flags in the flow-mods of OpenFlow 1.0 (OFPT_FLOW_MOD) and Nicira
-/// (NXT_FLOW_MOD). Both messages have these fields in common.
+/// Fields that the flow-mods of OpenFlow 1.0 (OFPT_FLOW_MOD) and of Nicira (NXT_FLOW_MOD) have in common: all fields
+/// from the command to the flags.
 struct Old {
     command: u16,
     idle: u16,
@@ -203,8 +203,8 @@ fn finish_old(
     })
 }
 
-/// Encodes a flow-mod. The format is NXT_FLOW_MOD with the table number in the command field in
-/// OpenFlow 1.0, and OFPT_FLOW_MOD in later versions.
+/// Encodes a flow-mod. In OpenFlow 1.0, the message is NXT_FLOW_MOD, whose command field also contains the table
+/// number. In later versions, the message is OFPT_FLOW_MOD.
 ///
 /// # Errors
 /// Returns [`TooLong`] and encodes nothing if the flow-mod does not fit into a message.

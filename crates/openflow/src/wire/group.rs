@@ -1,6 +1,6 @@
-//! Encoding and decoding of groups. There are two formats: one of OpenFlow 1.1 to 1.4, and one of OpenFlow
-//! 1.5 and NXT_GROUP_MOD, in which buckets have IDs. The module also handles the property for the selection
-//! method of select groups.
+//! Encoding and decoding of groups. There are two formats: one of OpenFlow 1.1 to 1.4, and one of OpenFlow 1.5 and
+//! NXT_GROUP_MOD, in which buckets have IDs. The module also encodes and decodes the group property that specifies the
+//! selection method of a select group.
 
 use switch::flow::{
     ALL_GROUPS, Bucket, BucketPlace, Field, Group, GroupKind, GroupMod, GroupStats, Match, SelectMethod, port,
@@ -403,7 +403,7 @@ pub fn put_features(out: &mut Vec<u8>, version: Version, max_groups: u32) {
     (0..4).for_each(|_| out.u32(actions));
 }
 
-/// Converts the group ID of a request. Returns `None` if the ID represents all groups.
+/// Returns the group ID in a request, or `None` if the ID represents all groups.
 #[must_use]
 pub fn wanted(id: u32) -> Option<u32> {
     (id != ALL_GROUPS && id != OFPG_ANY).then_some(id)

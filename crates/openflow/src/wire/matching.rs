@@ -299,9 +299,9 @@ pub fn get_10(from: &mut Reader<'_>) -> Result<Match, Error> {
     Ok(out)
 }
 
-/// Returns the field that matches an ICMP type or code of OpenFlow 1.0, where these numbers have 16
-/// bits. If the number is below 256, the result is `field`. If the number is larger, the result is
-/// the 16-bit field (`TcpSrc` or `TcpDst`) that contains `field`.
+/// Returns the field that represents an ICMP type or code of an OpenFlow 1.0 match, which is a 16-bit number. Returns
+/// `field` for numbers below 256. For larger numbers, which no ICMP packet contains, returns the 16-bit field `TcpSrc`
+/// or `TcpDst`, whose low octet is `field` in the flow key.
 fn icmp_field(number: u16, field: Field) -> Field {
     match field {
         _ if number <= 0xff => field,
@@ -404,8 +404,8 @@ mod wild11 {
     pub const TP_DST: u32 = 1 << 7;
 }
 
-/// Wire format of an OpenFlow 1.1 match, without its header (OpenFlow 1.1 section A.2.3). A bit that is set
-/// in a mask is wildcarded.
+/// Wire format of an OpenFlow 1.1 match, without its header (OpenFlow 1.1 section A.2.3). A bit that is set in a mask
+/// means that the corresponding bit of the field is wildcarded.
 struct Raw11 {
     in_port: u32,
     wild: u32,

@@ -14,9 +14,9 @@ use super::ofp::matching::*;
 use super::ofp::nx::NXM_NX_COOKIE;
 use super::{ONF, Put, Reader, Version, port_from_16, port_to_16};
 
-/// OXM class, field number and length of the cookie field in Nicira's flow-mods and requests. The
-/// length of the cookie is 8 octets. A header with an equal class and field number but a length of
-/// one octet is the header of the MPLS TTL field.
+/// OXM class, field number and length of the cookie field in Nicira's flow-mods and requests. The length of the cookie
+/// is 8 octets. A header with this class and field number but with a length of 1 octet is the header of the MPLS TTL
+/// field.
 const NXM_COOKIE: (u16, u8, usize) = (OFPXMC_NXM_1, NXM_NX_COOKIE, 8);
 
 /// Encoding of a match field in messages.

@@ -211,11 +211,10 @@ pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Opt
     Ok((PacketOut { in_port, metadata: fields, actions, frame, resumes: None }, buffer))
 }
 
-/// Encodes a continuation: the state of a paused packet, with which NXT_RESUME continues the
-/// processing of the packet. The encoded continuation is the value of the property
-/// NXPINT_CONTINUATION, after the four octets of the property header. The format is specific to
-/// this program. It contains the stack, the queue, the action set, and the remaining instructions
-/// as flow-mods of OpenFlow 1.5.
+/// Encodes a continuation: the state of a paused packet. The controller returns the continuation in NXT_RESUME, and the
+/// bridge then continues the processing of the packet. The encoded continuation is the value of the property
+/// NXPINT_CONTINUATION, after the four octets of the property header. The format is specific to this program. It
+/// contains the stack, the queue, the action set, and the remaining instructions as flow-mods of OpenFlow 1.5.
 ///
 /// # Errors
 /// Returns [`TooLong`] if a part of the continuation is longer than a message may be.

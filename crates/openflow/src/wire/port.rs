@@ -237,7 +237,7 @@ pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<PortMod, Error>
     Ok(PortMod { number, mac, config: config & bits, mask: mask & bits })
 }
 
-/// Converts the port number of a request. Returns `None` if the number represents all ports.
+/// Returns the port number in a request, or `None` if the number represents all ports.
 #[must_use]
 pub fn wanted(number: u32) -> Option<u32> {
     (number != port::ANY && number != port::ALL).then_some(number)

@@ -48,9 +48,9 @@ fn field_bits(wanted: fn(Field) -> bool) -> u64 {
     basic.fold(0, |bits, number| bits | 1 << number)
 }
 
-/// Encodes the counters of a flow table. In versions whose table statistics also contain the
-/// features of a table, the function also encodes the features. `miss` is the handling of packets
-/// that match no flow entry, which OpenFlow 1.1 and 1.2 report.
+/// Encodes the counters of a flow table. In versions whose table statistics also contain the features of a table, the
+/// function also encodes the features. `miss` is the configured behaviour for packets that match no flow entry, which
+/// the statistics of OpenFlow 1.1 and 1.2 contain.
 pub fn put_stats(
     out: &mut Vec<u8>,
     version: Version,

@@ -1,11 +1,12 @@
-//! Actions and instructions that the client sends and the bridge decodes.
+//! Tests of actions and instructions: the stock client sends them in flow entries, and the bridge decodes them.
 
 use switch::flow::{Action, Instructions};
 use testbed::packet_cases::Feature;
 
 use super::{Lab, Proven, VERSIONS, row};
 
-/// Name of an action, a flow entry with it, and the name of the decoded action.
+/// Test cases. Each case contains the name of an action, a flow entry with the action, and the name of the decoded
+/// action.
 const ACTIONS: &[(&str, &str, &str)] = &[
     ("output", "actions=output:1", "Output"),
     ("IN_PORT", "actions=IN_PORT", "Output"),
@@ -49,7 +50,8 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("exit", "actions=exit", "Exit"),
 ];
 
-/// Name of an instruction, a flow entry with it, and a check of the decoded instruction.
+/// A test case: the name of an instruction, a flow entry with the instruction, and a function that checks the decoded
+/// instruction.
 type Instruction = (&'static str, &'static str, fn(&Instructions) -> bool);
 
 const INSTRUCTIONS: &[Instruction] = &[

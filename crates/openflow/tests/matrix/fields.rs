@@ -1,4 +1,4 @@
-//! Exact matches, masked matches and set-field actions of all fields.
+//! Tests of exact matches, masked matches and set-field actions for all fields.
 
 use openflow::wire::error::Error;
 use openflow::wire::{Reader, Version, matching};
@@ -7,7 +7,8 @@ use testbed::packet_cases::Feature;
 
 use super::{Lab, Proven, VERSIONS, row};
 
-/// Returns the prerequisite of a field in the syntax of the client and as a match.
+/// Returns the prerequisite of a field in two forms: in the syntax of the stock client, and as a list of matched
+/// fields.
 fn prerequisite(need: Prerequisite) -> (&'static str, &'static [(Field, u128)]) {
     use Field::{EthType, Icmpv6Code, Icmpv6Type, IpProto, VlanTci};
     match need {
@@ -34,7 +35,7 @@ fn prerequisite(need: Prerequisite) -> (&'static str, &'static [(Field, u128)]) 
     }
 }
 
-/// Returns a valid value of a field in the syntax of the client and as a number.
+/// Returns a valid value of a field in two forms: in the syntax of the stock client, and as a number.
 fn value(field: Field) -> (String, u128) {
     let bits = field.bits();
     match field {
@@ -56,7 +57,7 @@ fn value(field: Field) -> (String, u128) {
     }
 }
 
-/// Returns a partial mask of a field.
+/// Returns a mask that covers a part of a field, in two forms: in the syntax of the stock client, and as a number.
 fn mask(field: Field) -> (String, u128) {
     let all = field.all_ones();
     match field {
@@ -76,7 +77,7 @@ fn mask(field: Field) -> (String, u128) {
     }
 }
 
-/// Returns whether the codec decodes an encoded match to an equal match.
+/// Returns whether a match equals the original after it has been encoded and decoded.
 fn on_the_wire(version: Version, wanted: &Match) -> bool {
     let mut octets = Vec::new();
     let read = if version == Version::V10 {

@@ -1,8 +1,9 @@
-//! Messages: commands of the stock client that are answered, and messages that other tests send.
+//! Tests of messages: commands of the stock client that the bridge must answer, and messages that other tests cover.
 
 use super::{Lab, VERSIONS, row, source};
 
-/// Name of a message, and the command of the client with its arguments, which U+001F separates.
+/// Test cases. Each case contains the name of a message, and the command of the stock client that sends the message,
+/// with the arguments of the command. The character U+001F separates arguments.
 const COMMANDS: &[(&str, &[&str])] = &[
     ("hello, features, configuration", &["show", ""]),
     ("echo", &["probe", ""]),
@@ -45,7 +46,8 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("table description", &["dump-table-desc", ""]),
 ];
 
-/// Messages that peers send in session tests: name, versions, file and test.
+/// Messages that other tests cover. Each row contains the name of a message, the OpenFlow versions that are tested, the
+/// file of the test, and the name of the test.
 const BY_HAND: &[(&str, [bool; 6], &str, &str)] = &[
     ("packet-in", [true; 6], "ofctl.rs", "a_monitor_sees_what_happens"),
     ("flow-removed", [true; 6], "ofctl.rs", "a_monitor_sees_what_happens"),

@@ -1,5 +1,5 @@
-//! A simulated bridge for tests. Its tables, groups and meters are lists in memory, and it processes only packets from
-//! controllers.
+//! A simulated bridge for tests. Its tables, groups and meters are lists in memory, and the bridge processes only
+//! packets that controllers send.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -36,24 +36,24 @@ pub struct Tables {
 pub struct Memory {
     pub tables: Mutex<Tables>,
     pub sent: Mutex<Vec<PacketOut>>,
-    /// Whether packet-outs are not processed, so that their reservations stay in `held`.
+    /// Whether packet-outs stay unprocessed, so that their budget reservations stay in `held`.
     pub holds: AtomicBool,
     pub held: Mutex<Vec<Reservation>>,
     pub connected: Mutex<Vec<bool>>,
     pub misses_heard: AtomicBool,
-    /// Lock that a slow change holds. Notifications about sessions wait for this lock.
+    /// Lock of the flow tables, which a slow change holds. Notifications about sessions wait for this lock.
     pub rules: Mutex<()>,
-    /// Whether changes block until this is false.
+    /// While true, changes block.
     pub stalls: AtomicBool,
     /// Number of blocked changes.
     pub stalled: AtomicUsize,
     pub barriers: Mutex<u32>,
-    /// Whether barriers and dumps do not complete until this is false.
+    /// While true, barriers and dumps do not complete.
     pub waits: Arc<AtomicBool>,
-    /// Whether every added flow entry counts as new, so that the bridge does not search for an entry to replace.
+    /// Whether every added flow entry counts as new. The bridge then does not search for an existing entry to replace.
     pub fresh: AtomicBool,
     subscribers: Mutex<Vec<EventSender>>,
-    /// Interest of the sessions in events.
+    /// Kinds of events that the sessions have requested.
     interest: Interest,
 }
 
@@ -117,7 +117,7 @@ impl Memory {
 }
 
 impl Memory {
-    /// Applies all changes or none. Returns the events and the packets to send.
+    /// Applies all changes, or none of them. Returns the resulting events and the packets to send.
     fn change(&self, changes: Vec<Mod>) -> Result<(Vec<Event>, Vec<PacketOut>), (usize, FlowError)> {
         let mut tables = self.lock();
         let mut next = tables.clone();
@@ -139,7 +139,8 @@ impl Memory {
         Ok((told, sent))
     }
 
-    /// Sends a packet, and passes copies for controllers as events.
+    /// Records a packet as sent. If an action outputs the packet to the controller, also sends a packet-in to the
+    /// controllers.
     fn send(&self, packet: PacketOut) {
         for action in &packet.actions {
             if let Action::Output { port: port::CONTROLLER, max_len } = action {
@@ -150,7 +151,8 @@ impl Memory {
     }
 }
 
-/// Returns the message that forwards a request to change groups or meters to other controllers (OFPT_REQUESTFORWARD).
+/// Returns the message with which other controllers receive a copy of a change of groups or meters
+/// (OFPT_REQUESTFORWARD). Returns `None` for other changes.
 fn request_of(tables: &Tables, change: &Mod) -> Option<ForwardedRequest> {
     match change {
         Mod::Group(change) => {
@@ -163,7 +165,7 @@ fn request_of(tables: &Tables, change: &Mod) -> Option<ForwardedRequest> {
     }
 }
 
-/// Returns the group of a change, and whether the change contains only a part of it.
+/// Returns the ID of the group that a change modifies, and whether the change contains only a part of the group.
 fn group_of(change: &GroupMod) -> (u32, bool) {
     match change {
         GroupMod::Add(group) | GroupMod::Modify { group, .. } => (group.id, false),
@@ -172,7 +174,8 @@ fn group_of(change: &GroupMod) -> (u32, bool) {
     }
 }
 
-/// Adds the group after the change to a request.
+/// Adds to a forwarded request the state of the group after the change, if the request contains only a part of the
+/// group.
 fn with_group(request: ForwardedRequest, tables: &Tables) -> ForwardedRequest {
     match request {
         ForwardedRequest::Group { change, existed, .. } => {
@@ -357,7 +360,7 @@ fn change_meter(tables: &mut Tables, change: MeterMod) -> Result<(), FlowError> 
     Ok(())
 }
 
-/// Returns batches of 100 entries.
+/// Splits a list into batches of 100 entries.
 fn batches<T: Send + 'static>(all: Vec<T>) -> Batches<T> {
     let mut left = all.into_iter();
     Box::new(std::iter::from_fn(move || {

@@ -5,7 +5,8 @@ use super::*;
 /// Lock for tests that check the process-wide memory of bundles.
 static LARGE_BUNDLES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Sends changes for bundles of a session until the limit is reached, and returns their number.
+/// Sends changes for the bundles of a session until the bridge refuses a change. Returns the number of changes that
+/// were sent.
 async fn fill_bundles(peer: &mut Peer) -> u32 {
     let mut sent = 0;
     let full = loop {
@@ -84,7 +85,7 @@ async fn bundles_are_bounded_in_octets() {
     others.shutdown().await;
 }
 
-/// A failed bundle uses no memory, so that others can use it.
+/// Checks that a failed bundle releases its memory, so that other bundles can use this memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_bundle_gives_its_memory_back() {
     let _alone = LARGE_BUNDLES.lock().await;
@@ -109,8 +110,8 @@ async fn a_broken_bundle_gives_its_memory_back() {
     controllers.shutdown().await;
 }
 
-/// A bundle without messages times out, regardless of other requests of its session. Added changes extend the
-/// time.
+/// Checks that a bundle times out if no message about the bundle arrives, even if the session makes other requests. An
+/// added change restarts the timeout of its bundle.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bundle_that_is_left_alone_times_out() {
     let short = |target: &mut Target| target.bundle_timeout = Duration::from_millis(500);

@@ -1,9 +1,9 @@
-//! Changes of rules and tables while other sessions continue.
+//! Tests of changes to flow entries and tables while other sessions continue to be served.
 
 use super::*;
 
-/// While a change locks the tables of the bridge, sessions start, end and change the kinds of events that they receive.
-/// The event loop does not wait.
+/// Checks that sessions can start, end and change the kinds of events that they receive while a change has locked the
+/// tables of the bridge. The event loop must not wait for the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn sessions_go_on_while_a_change_holds_the_rules() {
     let (bridge, mut controllers, listeners) = controlled(|_| {}).await;
@@ -65,8 +65,8 @@ async fn a_rule_that_does_not_fit_into_messages_of_other_versions_is_refused() {
     controllers.shutdown().await;
 }
 
-/// Slow changes of any number of sessions do not block the threads of other sessions. The changes are made in
-/// sequence, and other requests to the bridge are answered after them.
+/// Checks that slow changes that several sessions request do not block the other sessions. The changes are made one
+/// after the other. Other requests to the bridge are answered after the changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_that_take_long_hold_up_no_other_session() {
     let (bridge, controllers, at) = listening().await;
@@ -95,7 +95,8 @@ async fn changes_that_take_long_hold_up_no_other_session() {
     controllers.shutdown().await;
 }
 
-/// A listener that does not read misses complete messages, and the controller receives all answers.
+/// Checks that a slow snooping listener does not delay the controller. The listener may miss whole messages, but the
+/// controller receives all replies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_that_is_slow_delays_no_controller() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

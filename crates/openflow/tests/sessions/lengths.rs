@@ -4,7 +4,7 @@ use switch::flow::{Event, Field, Flow, PacketIn, PortDesc};
 
 use super::*;
 
-/// Returns a packet from port 1.
+/// Returns a packet-in event for a packet of `frame` octets from port 1, with the given user data.
 fn packet_in(frame: usize, userdata: Vec<u8>) -> Event {
     let mut flow = Flow::ZERO;
     flow.set(Field::InPort, 1);
@@ -22,9 +22,11 @@ fn packet_in(frame: usize, userdata: Vec<u8>) -> Event {
     })
 }
 
-/// A packet-in whose user data leave no space in the message is dropped and counted. The user data, which another
-/// session may have chosen, are never read as a message. If a packet-in with the whole packet would be too long, the
-/// message contains fewer octets of the packet. The other forms of packet-ins contain no user data.
+/// Checks that a packet-in message never exceeds the maximum length:
+/// - If the user data leave no space for the packet, the packet-in is dropped and counted. The peer must never parse
+///   user data, which another session may have chosen, as a message.
+/// - If the message would be too long with the whole packet, the message contains fewer octets of the packet.
+/// - The other formats of packet-ins contain no user data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packet_ins_never_exceed_a_message() {
     // An echo request that the peer would read if the length of the packet-in was wrong.
@@ -60,8 +62,8 @@ async fn packet_ins_never_exceed_a_message() {
     }
 }
 
-/// The features of a switch with very many ports contain the ports that fit into the message. The descriptions of the
-/// ports contain all ports.
+/// Checks that the features reply of a switch with very many ports contains as many ports as fit into the message. The
+/// port descriptions, which may consist of several messages, contain all ports.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn features_contain_the_ports_that_fit() {
     const PORTS: u32 = 3000;

@@ -1,4 +1,4 @@
-//! Tests of listeners: idle clients, and the clients that may connect.
+//! Tests of listeners: treatment of idle clients, and restriction of the clients that may connect.
 
 use super::*;
 
@@ -13,8 +13,8 @@ async fn a_silent_client_of_a_listener_is_asked_and_then_cut() {
     controllers.shutdown().await;
 }
 
-/// Idle clients that fill a listener do not keep others out. The session that was idle for the longest time
-/// is ended, and an active session is kept.
+/// Checks that idle clients that fill a listener do not prevent other clients from connecting. The session that was
+/// idle for the longest time is ended, and an active session is kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_longest_idle_session_of_a_full_listener_gives_way() {
     let (_bridge, controllers, at) = listening().await;
@@ -41,7 +41,8 @@ async fn the_longest_idle_session_of_a_full_listener_gives_way() {
     controllers.shutdown().await;
 }
 
-/// A listener without TLS on an address that other machines can reach requires permission.
+/// Checks that a listener without TLS does not use an address that other machines can reach, unless `allow_remote` is
+/// set.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_for_other_machines_has_to_be_allowed() {
     for allow_remote in [false, true] {
@@ -61,8 +62,8 @@ async fn a_listener_for_other_machines_has_to_be_allowed() {
     }
 }
 
-/// Users other than root and the daemon's own are refused on a loopback address unless they are named, and
-/// the refusal is reported.
+/// Checks that a listener on a loopback address refuses all local users except root, the daemon's own user and the
+/// users in `users`. The refusal is reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_users_have_to_be_named() {
     use std::os::unix::process::CommandExt;

@@ -32,7 +32,7 @@ struct Peer {
     version: u8,
 }
 
-/// A message: type, transaction ID, body.
+/// A message: message type, transaction ID and body.
 type Message = (u8, u32, Vec<u8>);
 
 impl Peer {
@@ -127,12 +127,12 @@ fn flow_mod(version: Version, priority: u16) -> Vec<u8> {
     out
 }
 
-/// Starts a listening bridge.
+/// Starts a bridge that listens for OpenFlow clients on a TCP port.
 async fn listening() -> (Arc<Memory>, Controllers, SocketAddr) {
     listening_with(|_| {}).await
 }
 
-/// Starts a listening bridge with changed settings.
+/// Starts a bridge that listens for OpenFlow clients on a TCP port. `change` modifies the settings of the listener.
 async fn listening_with(change: impl FnOnce(&mut Target)) -> (Arc<Memory>, Controllers, SocketAddr) {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let bridge = Memory::new();
@@ -156,7 +156,8 @@ async fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     panic!("not in 20 s: {what}");
 }
 
-/// Starts a bridge with two controllers, and returns the listeners of the controllers.
+/// Starts a bridge that connects to two controllers. Returns the TCP listeners of the controllers. `change` modifies
+/// the settings of both connections.
 async fn controlled(change: impl Fn(&mut Target)) -> (Arc<Memory>, Controllers, Vec<TcpListener>) {
     let bridge = Memory::new();
     let mut controllers = Controllers::new(bridge.clone());
@@ -178,8 +179,8 @@ async fn accept(listener: &TcpListener, version: u8) -> Peer {
     Peer::greet(accepted.expect("it connects").unwrap().0, version).await
 }
 
-/// Returns an OpenFlow 1.4 request for monitors of all flow entries with instructions: ID, event mask and
-/// command each.
+/// Returns an OpenFlow 1.4 multipart request that adds, modifies or deletes flow monitors. Each monitor is given as ID,
+/// event mask and command. The monitors match all flow entries and report instructions.
 fn monitors(wanted: impl IntoIterator<Item = (u32, u16, u8)>) -> Vec<u8> {
     let mut body = vec![0, 16, 0, 0, 0, 0, 0, 0];
     for (id, events, command) in wanted {
@@ -191,13 +192,13 @@ fn monitors(wanted: impl IntoIterator<Item = (u32, u16, u8)>) -> Vec<u8> {
     body
 }
 
-/// Returns the length of an OpenFlow 1.3 packet-in without header and frame: the fixed part, a match with
-/// port and register, and padding.
+/// Returns the length of an OpenFlow 1.3 packet-in without the message header and the packet: the fixed part, a match
+/// with the input port and one register, and padding.
 fn other_parts() -> usize {
     16 + 24 + 2
 }
 
-/// Returns an OpenFlow 1.3 packet-out to port 2 with a frame of this length.
+/// Returns the body of an OpenFlow 1.3 packet-out that sends a frame of this length to port 2.
 fn packet_out(frame: usize) -> Vec<u8> {
     let mut body = vec![0xff; 4];
     body.u32(1);
@@ -208,7 +209,7 @@ fn packet_out(frame: usize) -> Vec<u8> {
     body
 }
 
-/// Returns a bundle control message (OpenFlow 1.4) with ID and type.
+/// Returns the body of an OpenFlow 1.4 bundle control message for the bundle `id`. `what` is the message type.
 fn bundle_control(id: u32, what: u16) -> Vec<u8> {
     let mut body = Vec::new();
     body.u32(id);
@@ -217,7 +218,7 @@ fn bundle_control(id: u32, what: u16) -> Vec<u8> {
     body
 }
 
-/// Returns a change of 60,000 octets for a bundle.
+/// Returns the body of a message that adds a change of 60,000 octets to the bundle `id`.
 fn bundle_add(id: u32) -> Vec<u8> {
     let mut body = Vec::new();
     body.u32(id);

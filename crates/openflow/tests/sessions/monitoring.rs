@@ -1,4 +1,4 @@
-//! Flow monitors.
+//! Tests of flow monitors.
 
 use super::*;
 
@@ -56,7 +56,8 @@ async fn own_changes_are_abbreviated_for_monitors() {
     controllers.shutdown().await;
 }
 
-/// If a request names a monitor several times, the existing flow entries are reported once.
+/// Checks that the existing flow entries are reported only once if a request adds a flow monitor and then modifies it
+/// many times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_monitor_that_is_named_again_and_again_is_told_once() {
     let (_bridge, controllers, at) = listening().await;
@@ -72,8 +73,8 @@ async fn a_monitor_that_is_named_again_and_again_is_told_once() {
     controllers.shutdown().await;
 }
 
-/// The session of a monitor that does not read its updates fast enough ends, so that the monitor does not miss changes
-/// silently. Changes of flow entries are not sent to sessions without monitors.
+/// Checks that a session ends if its peer reads flow monitor updates too slowly, so that no change is lost without
+/// notice. Sessions without flow monitors receive no updates, and are not affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_monitor_that_is_too_far_behind_ends() {
     const CHANGES: usize = 1000;
@@ -109,8 +110,8 @@ async fn a_monitor_that_is_too_far_behind_ends() {
     controllers.shutdown().await;
 }
 
-/// One request can cause several hundred events, and a session may have 1,024 monitors. The session yields to other
-/// tasks between the events of one request, not only between requests.
+/// Checks that a session yields to other tasks between the events of one request, and not only between requests. One
+/// request can cause several hundred events, and a session may have 1,024 flow monitors.
 #[test]
 fn a_session_yields_between_the_events_of_one_request() {
     // The runtime has one thread and looks for received data after each task, so that another task runs only a few

@@ -1,4 +1,4 @@
-//! Version negotiation, wrong messages, silence, and controllers that disconnect.
+//! Tests of version negotiation, invalid messages, inactivity probes, and controllers that disconnect.
 
 use super::*;
 

@@ -1,9 +1,10 @@
-//! Budgets of packet-outs.
+//! Tests of the limits for queued packet-outs.
 
 use super::*;
 
-/// While the slow path processes no packet-outs, the bridge does not read from a flooding session, and other sessions
-/// continue. The limits apply to messages and octets. Finally, all packets arrive in order.
+/// Checks that the bridge stops reading from a session that sends too many packet-outs while the slow path processes
+/// none. Other sessions continue. The limits apply to messages and octets. When the slow path continues, all packets
+/// are sent in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_floods_packet_outs_is_not_read_further() {
     for (frame, most) in [(60, 256), (60_000, 8)] {
@@ -41,7 +42,7 @@ async fn a_session_that_floods_packet_outs_is_not_read_further() {
     }
 }
 
-/// Packet-outs of an ended session wait for a short time only. They are then dropped and counted, and do not
+/// Checks that packet-outs of an ended session are dropped and counted after a short time, so that they do not
 /// accumulate when a client reconnects repeatedly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packet_outs_of_a_session_that_ended_are_dropped() {
@@ -67,7 +68,7 @@ async fn packet_outs_of_a_session_that_ended_are_dropped() {
     controllers.shutdown().await;
 }
 
-/// The packet-outs of all sessions of a bridge have a common limit.
+/// Checks that the packet-outs of all sessions of a bridge have a common limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packet_outs_of_many_sessions_are_bounded_together() {
     let (bridge, controllers, at) = listening().await;
@@ -100,8 +101,8 @@ async fn packet_outs_of_many_sessions_are_bounded_together() {
     controllers.shutdown().await;
 }
 
-/// The number of packets in a bundle is limited to the number that a session may have queued, and committing
-/// waits for queued packets.
+/// Checks that a bundle can contain at most as many packet-outs as a session may have queued. The commit of a bundle
+/// waits until the queue has space for the packet-outs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packets_of_a_bundle_are_bounded_as_others_are() {
     let (bridge, controllers, at) = listening().await;

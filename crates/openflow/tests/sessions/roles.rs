@@ -1,4 +1,4 @@
-//! Roles of controllers, and the asynchronous messages that they receive.
+//! Tests of controller roles, and of the asynchronous messages that controllers receive in each role.
 
 use super::*;
 
@@ -100,9 +100,10 @@ async fn a_flood_from_one_port_displaces_no_packet_in_of_another() {
     controllers.shutdown().await;
 }
 
-/// OpenFlow 1.0 has no table-miss flow entry. Packets that match no flow entry are sent to its controllers
-/// completely, but not to controllers of later versions. For OpenFlow 1.0, a table-miss flow entry is an
-/// ordinary flow entry.
+/// Checks the packet-ins for packets that match no flow entry. OpenFlow 1.0 has no table-miss flow entry. Therefore,
+/// whole packets that match no flow entry are sent to controllers of OpenFlow 1.0, and not to controllers of later
+/// versions. For a controller of OpenFlow 1.0, packet-ins of a table-miss flow entry have the reason of an ordinary
+/// flow entry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn misses_are_told_to_controllers_of_openflow_1_0() {
     let (bridge, controllers, listeners) = controlled(|_| {}).await;
@@ -137,7 +138,8 @@ async fn misses_are_told_to_controllers_of_openflow_1_0() {
     controllers.shutdown().await;
 }
 
-/// In OpenFlow 1.3, the ONF extension message reports a new master, if the controller has requested this message.
+/// Checks that a bridge reports a new master to an OpenFlow 1.3 controller with the ONF extension message, if the
+/// controller has requested this message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn openflow_1_3_tells_of_another_master_when_asked() {
     let (_bridge, controllers, listeners) = controlled(|_| {}).await;
@@ -178,7 +180,8 @@ async fn asynchronous_messages_are_as_configured() {
     controllers.shutdown().await;
 }
 
-/// Subscribes to requests that change groups (bit 0) and meters (bit 1), as master or equal.
+/// Subscribes, for the roles master and equal, to copies of other sessions' requests. `mask` selects requests that
+/// change groups (bit 0) and meters (bit 1).
 async fn ask_for_requests(peer: &mut Peer, mask: u32) {
     // A client of a listener receives asynchronous messages after setting `miss_send_len`.
     peer.send(9, 1, &[0, 0, 0, 64]).await;
@@ -196,8 +199,8 @@ async fn ask_for_requests(peer: &mut Peer, mask: u32) {
     }
 }
 
-/// Decodes the request in a forwarding message: type, transaction ID and body. In OpenFlow 1.0, the body
-/// follows the experimenter header.
+/// Returns the type, the transaction ID and the body of the request that a forwarding message contains. In OpenFlow
+/// 1.0, the body follows the experimenter header.
 fn forwarded(version: u8, message: &Message) -> Message {
     let (kind, experimenter): (u8, &[u8]) = match version {
         1..=3 => (4, &[0, 0, 0x23, 0x20, 0, 0, 0, 132]),
@@ -216,8 +219,8 @@ fn forwarded(version: u8, message: &Message) -> Message {
     (inner[1], xid, inner[8..].to_vec())
 }
 
-/// Group and meter requests are forwarded in each version to sessions that subscribed to them, except to the
-/// session that made them.
+/// Checks that group and meter requests are forwarded in each OpenFlow version to the sessions that subscribed to such
+/// requests, except to the session that made the request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_change_groups_and_meters_are_forwarded() {
     use switch::flow::{Bucket, Group, GroupKind, SelectMethod};

@@ -199,8 +199,8 @@ pub fn put_actions(out: &mut Vec<u8>, version: Version, actions: &[Action]) {
     }
 }
 
-/// Returns whether a list of actions begins with the three actions into which `get_plain` decodes
-/// OFPAT_SET_TP_SRC or OFPAT_SET_TP_DST when the match has no transport protocol.
+/// Returns whether a list of actions begins with the three actions that set the TCP, UDP and SCTP port. `get_plain`
+/// decodes OFPAT_SET_TP_SRC or OFPAT_SET_TP_DST into these three actions if the match specifies no transport protocol.
 fn sets_any_transport(actions: &[Action]) -> bool {
     let Some(first) = actions.first_chunk::<3>() else { return false };
     let Action::Set { field, value, .. } = first[0] else { return false };
@@ -211,8 +211,8 @@ fn sets_any_transport(actions: &[Action]) -> bool {
     })
 }
 
-/// Encodes an action. An action that the OpenFlow version lacks is encoded as an action of Nicira.
-/// If Nicira has no such action, the action is omitted.
+/// Encodes an action. An action that does not exist in the OpenFlow version is encoded as an action of Nicira. If
+/// Nicira has no such action, the action is omitted.
 #[allow(clippy::too_many_lines, reason = "one arm for each action")]
 pub(super) fn put(out: &mut Vec<u8>, version: Version, action: &Action) {
     let plain = version == Version::V10;

@@ -227,8 +227,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Returns the action that sets the source or destination port of the transport protocol in the
-    /// match. If the match has no transport protocol, the action sets the TCP port.
+    /// Returns the action that sets the source or destination port of the transport protocol that the match specifies.
+    /// If the match specifies no transport protocol, the action sets the TCP port.
     fn set_transport_port(&self, destination: bool, port: u16) -> Action {
         let [tcp, udp, sctp] = transport(destination);
         let proto = self.matching.exact(Field::IpProto);

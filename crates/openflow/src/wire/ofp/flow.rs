@@ -68,7 +68,8 @@ pub const OFPFMF_INSTRUCTIONS: u16 = 1 << 4;
 /// Flow monitor flag: requests unabbreviated updates. The name is NXFMF_OWN before OpenFlow 1.4
 /// (section 7.3.5.19).
 pub const OFPFMF_NO_ABBREV: u16 = 1 << 5;
-/// Flow monitor flag: requests only changes by the monitor's own controller, since OpenFlow 1.4 (section 7.3.5.19).
+/// Flow monitor flag: requests updates only about changes that the monitor's own controller has made, since OpenFlow
+/// 1.4 (section 7.3.5.19).
 pub const OFPFMF_ONLY_OWN: u16 = 1 << 6;
 /// Event of a flow monitor update: the flow entry existed before the monitor (section 7.3.5.19).
 pub const OFPFME_INITIAL: u16 = 0;

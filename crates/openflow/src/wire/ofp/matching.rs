@@ -6,9 +6,9 @@
 pub const OFPMT_STANDARD: u16 = 0;
 /// Type of a match that is a list of fields (section 7.2.3.1).
 pub const OFPMT_OXM: u16 = 1;
-/// OXM class of Nicira's fields that are also in the match of OpenFlow 1.0 (section 7.2.3.3).
+/// OXM class of the fields of Nicira that the match of OpenFlow 1.0 also contains (section 7.2.3.3).
 pub const OFPXMC_NXM_0: u16 = 0;
-/// OXM class of Nicira's other match fields (section 7.2.3.3).
+/// OXM class of the fields of Nicira that the match of OpenFlow 1.0 does not contain (section 7.2.3.3).
 pub const OFPXMC_NXM_1: u16 = 1;
 /// OXM class of the basic match fields (section 7.2.3.3).
 pub const OFPXMC_OPENFLOW_BASIC: u16 = 0x8000;

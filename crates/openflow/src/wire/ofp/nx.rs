@@ -31,7 +31,7 @@ pub const NXT_TLV_TABLE_MOD: u32 = 24;
 pub const NXT_TLV_TABLE_REQUEST: u32 = 25;
 /// Nicira subtype of a reply with the mapping of tunnel options to match fields.
 pub const NXT_TLV_TABLE_REPLY: u32 = 26;
-/// Nicira subtype of the message that sets the configuration of asynchronous messages by properties.
+/// Nicira subtype of the message that sets the configuration of asynchronous messages as a list of properties.
 pub const NXT_SET_ASYNC_CONFIG2: u32 = 27;
 /// Nicira subtype of the message that resumes the processing of a paused packet.
 pub const NXT_RESUME: u32 = 28;
@@ -101,7 +101,7 @@ pub const NXAC2PT_USERDATA: u16 = 3;
 pub const NXAC2PT_PAUSE: u16 = 4;
 /// NXAST_CONTROLLER2 property type: the meter that limits the packet-ins.
 pub const NXAC2PT_METER_ID: u16 = 5;
-/// Event of an update to a flow monitor: the flow entry was added or existed.
+/// Event of an update to a flow monitor: the flow entry was added, or existed before the monitor was created.
 pub const NXFME_ADDED: u16 = 0;
 /// Event of an update to a flow monitor: the flow entry was removed.
 pub const NXFME_DELETED: u16 = 1;
