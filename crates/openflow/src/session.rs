@@ -80,8 +80,8 @@ pub(crate) struct Options {
     pub patience: Duration,
     /// Maximum time between two messages about a bundle. After this time, the bundle is discarded.
     pub bundle_timeout: Duration,
-    /// Time of the peer's last request. Each request updates the time. A listener with too many
-    /// sessions ends a session that has been idle for a long time.
+    /// Time of the peer's last request. Each request updates the time. A listener that has reached its maximum number
+    /// of sessions ends a session that has been idle for a long time.
     pub activity: Arc<Activity>,
 }
 

@@ -245,8 +245,8 @@ fn tell(database: &Database, sessions: &Led, clock: bool) {
     });
 }
 
-/// Keys of the column `status` (table Controller) whose values are elapsed seconds. They grow even if the connection
-/// does not change.
+/// Keys of the column `status` (table Controller) whose values are elapsed seconds. These values grow even if the
+/// connection does not change.
 const SECONDS: [&str; 2] = ["sec_since_connect", "sec_since_disconnect"];
 
 /// Returns the status of an OpenFlow session in the form of the column `status` (ovs-vswitchd.conf.db(5), table

@@ -1,6 +1,6 @@
 //! Configuration from an OVSDB server. The database is one of the sources (owners) of configuration objects, like the
 //! configuration file and the API. The daemon reads the tables of the database, applies each state of the tables as a
-//! whole, and writes the result back.
+//! whole, and writes the resulting status to the database.
 //!
 //! ```text
 //!   ovsdb-server ──> ovsdb::Client ──Desired──> DesiredConfig (ports, bridges, refused interfaces)
@@ -109,8 +109,8 @@ impl Database {
         Some(Database { layout: laid_out, controllers, stations, first: first_done })
     }
 
-    /// Waits until the daemon has read the OVSDB tables and tried to apply them once, but at most `FIRST`. Returns
-    /// `false` if this time was too short. The wait is limited because the server may be unavailable for days.
+    /// Waits until the daemon has read the OVSDB tables and tried to apply them once, but not longer than `FIRST`.
+    /// Returns `false` if this time was too short. The wait is limited because the server may be unavailable for days.
     pub async fn settled(&mut self) -> bool {
         let settled = timeout(FIRST, self.first.wait_for(|first| *first)).await.is_ok();
         if !settled {
@@ -424,8 +424,8 @@ mod tests {
         Desired { next_cfg, bridges: [("br0".to_owned(), bridge)].into(), ..Desired::default() }
     }
 
-    /// An interface that the data plane refuses is tried again if any other row is changed or removed, because this row
-    /// may be the cause. New rows are not the cause.
+    /// Checks which changes of the tables only add rows. After any other change, a refused interface is tried again,
+    /// because a row that was changed or removed may have caused the refusal. An added row cannot be the cause.
     #[test]
     fn tables_only_grow_if_nothing_changes_or_goes() {
         let before = tables(1, &[("a", ""), ("b", "tap")]);

@@ -65,8 +65,8 @@ pub struct Standing {
     pub trouble: Option<String>,
 }
 
-/// The user's ends of the channels to the connection task ([`run`]): the desired configuration, the state of the
-/// connection, and the status to write.
+/// Ends of the channels to the connection task ([`run`]) that the user of the client holds: the desired configuration,
+/// the state of the connection, and the status to write.
 #[derive(Debug)]
 pub struct Client {
     /// Desired configuration in the tables of the database. `None` until the client has held the lock and read the
@@ -78,7 +78,7 @@ pub struct Client {
     pub told: watch::Sender<Arc<SwitchStatus>>,
 }
 
-/// The other ends of the channels of a [`Client`], which the connection task ([`run`]) uses.
+/// Ends of the channels of a [`Client`] that the connection task ([`run`]) holds.
 struct Ends {
     desired: watch::Sender<Option<Arc<Desired>>>,
     standing: watch::Sender<Standing>,

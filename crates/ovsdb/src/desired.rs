@@ -153,8 +153,8 @@ pub struct Port {
 pub struct VlanMode {
     /// Value of the column `vlan_mode`. `None` if the column is not set.
     pub mode: Option<Mode>,
-    /// Column `tag`: the access VLAN or native VLAN. With the tag 0, untagged frames have no VLAN. `None` if the column
-    /// is not set.
+    /// Column `tag`: the access VLAN or native VLAN. The value 0 means that untagged frames belong to no VLAN. `None`
+    /// if the column is not set.
     pub tag: Option<u16>,
     /// Column `trunks`: VLANs that the port carries. Empty if the port carries all VLANs.
     pub trunks: BTreeSet<u16>,

@@ -22,7 +22,7 @@ fn directory() -> PathBuf {
     std::env::temp_dir().join(format!("ovsdb-{}-{number}", std::process::id()))
 }
 
-/// Returns a server, or skips the test visibly.
+/// Starts an OVSDB server for a test. If the server is not installed, reports a skip and ends the test.
 macro_rules! server {
     ($start:expr) => {{
         if !have_command("ovsdb-server") {
@@ -42,13 +42,13 @@ fn follow(target: &str) -> Client {
     client
 }
 
-/// Runs `ovs-vsctl` while the client's task runs.
+/// Runs `ovs-vsctl` for the server, while the task of the client continues to run.
 async fn vsctl(server: &OvsdbServer, line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     tokio::task::block_in_place(|| server.vsctl(words).unwrap())
 }
 
-/// Waits until the desired configuration meets a condition.
+/// Waits until the desired configuration of the client meets the condition `reached`, and returns the configuration.
 async fn wanted(client: &mut Client, what: &str, reached: impl Fn(&Desired) -> bool) -> Arc<Desired> {
     let found = client.desired.wait_for(|desired| desired.as_deref().is_some_and(&reached));
     let found = timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("{what}")).unwrap();

@@ -1,7 +1,7 @@
-//! Address resolution for IPv4 over Ethernet (RFC 826, announcements and probes RFC 5227).
+//! ARP for IPv4 over Ethernet: address resolution (RFC 826), announcements and probes (RFC 5227).
 //!
-//! Bridges and routers parse ARP messages to learn addresses and to answer requests. For interfaces without a
-//! kernel device, the data plane sends ARP messages itself.
+//! Bridges and routers parse ARP messages to learn addresses and to answer requests. For interfaces without a kernel
+//! device, the data plane sends ARP messages itself.
 
 use std::net::Ipv4Addr;
 

@@ -1,15 +1,14 @@
-//! The Internet checksum (RFC 1071), its pseudo-headers, its incremental update (RFC 1624), and the CRC32c of
-//! SCTP.
+//! The Internet checksum (RFC 1071), its pseudo-headers, its incremental update (RFC 1624), and the CRC32c of SCTP.
 //!
-//! These functions are used where packets are rewritten (router, NAT), built, or completed in software for a
-//! port without checksum offload.
+//! These functions are used when packets are rewritten (router, NAT) or built, and when checksums are completed in
+//! software for a port without checksum offload.
 //!
-//! A partial sum is an intermediate result of the Internet checksum: a `u32` sum of 16-bit words in network byte
-//! order, not complemented. Partial sums may be added in any order. [`fold`] reduces a partial sum to 16 bits, and
-//! [`finish`] returns the value that is stored in a header.
+//! A partial sum is an intermediate result of the Internet checksum: a `u32` sum of 16-bit words in network byte order,
+//! not complemented. Partial sums may be added in any order. [`fold`] reduces a partial sum to 16 bits, and [`finish`]
+//! returns the value that is stored in a header.
 //!
-//! Invariant: an incremental update yields the checksum that a full computation yields (checked by a property
-//! test). A sum of zero may appear as 0x0000 or 0xffff, which are equal in one's complement.
+//! Invariant: an incremental update yields the checksum that a full computation yields (checked by a property test). A
+//! sum of zero may appear as 0x0000 or 0xffff, which are equal in one's complement.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -251,7 +250,8 @@ mod tests {
         !crc
     }
 
-    /// Returns whether two checksums are equal. 0x0000 and 0xffff are both zero in one's complement.
+    /// Returns whether two checksums are equal. The values 0x0000 and 0xffff count as equal, because both are zero in
+    /// one's complement.
     fn same(a: u16, b: u16) -> bool {
         a == b || (a == 0 && b == 0xffff) || (a == 0xffff && b == 0)
     }

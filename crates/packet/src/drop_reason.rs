@@ -286,7 +286,8 @@ mod tests {
         }
     }
 
-    /// Checks numbers that appear on disk (captures) and in dashboards. A change of a number breaks both.
+    /// Checks that the numbers of drop reasons have not changed, because capture files and dashboards contain these
+    /// numbers.
     #[test]
     fn numbers_are_stable() {
         assert_eq!(DropReason::EthTruncated as u8, 0);

@@ -294,8 +294,8 @@ impl Filter {
         Ok(())
     }
 
-    /// Restricts the filter to IPv4 and IPv6 packets, because only these packets have the field `field`. An error
-    /// message contains the name of the field.
+    /// Restricts the filter to IPv4 and IPv6 packets, because only these packets have the field `field`. Returns an
+    /// error that names `field` if the filter is already restricted to ARP.
     fn need_ip(&mut self, field: Field) -> Result<(), TextError> {
         if self.value.l3_kind() == L3Kind::Arp {
             return Err(field.conflict("ARP does not have it", "leave out the ARP fields or this one"));

@@ -113,8 +113,9 @@ impl<'a> Ipv6<'a> {
 
     /// Returns the upper-layer protocol and the bytes of the upper layer, after all extension headers.
     ///
-    /// # Errors Returns an error with [`DropReason::Ipv6ExtTruncated`] if an extension header is
-    /// incomplete, or with [`DropReason::Ipv6ExtTooMany`] if there are too many extension headers.
+    /// # Errors
+    /// Returns an error with [`DropReason::Ipv6ExtTruncated`] if an extension header is incomplete, or with
+    /// [`DropReason::Ipv6ExtTooMany`] if there are too many extension headers.
     pub fn upper(&self) -> Result<Upper<'a>, HeaderError> {
         self.extensions().upper()
     }

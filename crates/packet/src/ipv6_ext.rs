@@ -103,8 +103,9 @@ impl<'a> Extensions<'a> {
 
     /// Skips the remaining extension headers, and returns the upper-layer protocol and its data.
     ///
-    /// # Errors Returns an error with [`DropReason::Ipv6ExtTruncated`] if an extension header is
-    /// incomplete, or with [`DropReason::Ipv6ExtTooMany`] if there are too many extension headers.
+    /// # Errors
+    /// Returns an error with [`DropReason::Ipv6ExtTruncated`] if an extension header is incomplete, or with
+    /// [`DropReason::Ipv6ExtTooMany`] if there are too many extension headers.
     pub fn upper(mut self) -> Result<Upper<'a>, HeaderError> {
         let mut fragment = None;
         for extension in self.by_ref() {

@@ -173,7 +173,7 @@ proptest! {
         prop_assert_eq!(small, [0xee; 42]);
     }
 
-    /// No header parser panics on any frame, from whatever offset it parses the frame.
+    /// Checks that no header parser panics on any frame, at whatever offset of the frame the parsing starts.
     #[test]
     fn no_view_panics(frame in frame(), start in 0usize..60) {
         let bytes = &frame[start.min(frame.len())..];
@@ -208,7 +208,8 @@ fn read_everything(bytes: &[u8]) {
     let _ = Vxlan::parse(bytes).map(|vxlan| vxlan.vni());
 }
 
-/// Compares fields with etherparse, and checksums with those that etherparse computes.
+/// Compares the fields of a frame with the result of etherparse, and its checksums with the checksums that etherparse
+/// computes.
 fn check_against_etherparse(frame: &[u8]) -> Result<(), TestCaseError> {
     let mut key = FlowKey::ZERO;
     let layers = FlowKey::extract(frame, frame.len(), PortId(1), &mut key).unwrap();
@@ -310,7 +311,7 @@ fn check_transport(sliced: &SlicedPacket<'_>, key: &FlowKey, frame: &[u8]) -> Re
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-/// The checksums of built packets are correct according to the views of this crate and to etherparse.
+/// Checks that the checksums of built packets are correct, with the header parsers of this crate and with etherparse.
 #[test]
 fn checksums_are_filled_in() {
     let tcp4 = PacketBuilder::eth(A, B).ipv4([10, 0, 0, 1], [10, 0, 0, 2]).tcp(1, 2).payload(b"odd").build();

@@ -261,7 +261,7 @@ proptest! {
         agree(&frame)?;
     }
 
-    /// The first segment of a longer frame yields the key of the whole frame.
+    /// Checks that the first segment of a longer frame is sufficient to extract the key of the whole frame.
     #[test]
     fn the_first_segment_is_enough(
         (ports, len) in (any::<(u16, u16)>(), 200usize..9000),

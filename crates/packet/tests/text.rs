@@ -130,7 +130,7 @@ fn filters_pick_what_they_name() {
     assert!(picks("frag=none", "udp") && picks("frag=any", "udp,frag=later"));
 }
 
-/// A condition in two forms: as text, and as a closure over the accessors of the key.
+/// A condition in two forms: as filter text, and as a closure that checks a flow key.
 type Condition = (String, Box<dyn Fn(&FlowKey) -> bool>);
 
 fn is_ip(key: &FlowKey) -> bool {
@@ -141,7 +141,8 @@ fn has_ports(key: &FlowKey) -> bool {
     is_ip(key) && matches!(key.proto(), 6 | 17 | 132) && !key.is_later_fragment()
 }
 
-/// Returns conditions on the fields of `like`, so that they match often enough for a meaningful test.
+/// Returns conditions that compare fields of a key with the fields of `like`. A key that is similar to `like` meets
+/// many of these conditions, so that both results of a filter are tested.
 fn conditions(like: FlowKey) -> Vec<Condition> {
     let (src, dst, port, vid) = (like.eth_src(), like.ipv4_dst(), like.dst_port(), like.outer_tci() & 0xfff);
     let (proto, ttl, src6) = (like.proto(), like.ttl(), like.ipv6_src());
@@ -204,7 +205,7 @@ proptest! {
         }
     }
 
-    /// The text form of a key is a filter that the key matches.
+    /// Checks that the text form of a key is a valid filter, and that the key matches this filter.
     #[test]
     fn a_key_passes_the_filter_that_it_prints(frame in frame()) {
         let mut key = FlowKey::ZERO;
@@ -215,7 +216,8 @@ proptest! {
         }
     }
 
-    /// Regression test: ICMPv6 over IPv4 has no type in the key, but the text form of the key contained a type.
+    /// Checks that the text form of a key contains no ICMP type for a packet with ICMPv6 over IPv4, because the key has
+    /// no such type. (Regression test: the text form contained a type.)
     #[test]
     fn icmpv6_over_ipv4_prints_no_type(kind: u8) {
         let frame = packet::build::PacketBuilder::eth(MacAddr::ZERO, MacAddr::ZERO)
@@ -234,7 +236,8 @@ proptest! {
         let _ = Filter::parse(&text);
     }
 
-    /// Texts that consist of real names and unusual values test more of the parser than random letters.
+    /// Checks that the parsers do not panic on texts that consist of real field names and unusual values. Such texts
+    /// reach more of the parser's code than random characters.
     #[test]
     fn no_likely_text_panics(
         items in proptest::collection::vec(

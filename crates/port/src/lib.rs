@@ -35,9 +35,9 @@
 //! |---|---|
 //! | [`af_xdp`] | a queue of a device that stays under the kernel's control |
 //! | [`veth`] | a veth pair for a namespace, whose near end is an `af_xdp` port |
-//! | [`tap`] | a TAP: `tap` and `internal` |
+//! | [`tap`] | a TAP device (port kinds `tap` and `internal`) |
 //! | [`pcap`] | capture files |
-//! | [`ring`], [`null`] | in memory: tests and benches |
+//! | [`ring`], [`null`] | ports in memory, for tests and benchmarks |
 //!
 //! Other modules:
 //!

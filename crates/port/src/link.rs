@@ -340,10 +340,10 @@ pub fn remove_address(ifindex: u32, address: InterfaceAddress) -> Result<(), Lin
     }
 }
 
-/// Informs the kernel that neighbors are in use (`NTF_USE`). The kernel then resolves neighbors that it does
-/// not know, and revalidates known neighbors before their entries expire. Each neighbor consists of an
-/// interface index and an address. Returns the number of neighbors that the kernel refused, for example
-/// because the device is down.
+/// Informs the kernel that neighbours are in use (`NTF_USE`). The kernel then resolves neighbours that are not in its
+/// neighbour table, and revalidates other neighbours before their entries expire. Each neighbour consists of an
+/// interface index and an address. Returns the number of neighbours that the kernel refused, for example because the
+/// device is down.
 ///
 /// # Errors
 /// [`LinkError`] if no netlink socket can be opened.
@@ -380,8 +380,8 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Disables the kernel's IPv6 on a device. The device then has no IPv6 link-local address, and performs no
-/// neighbor or router discovery.
+/// Disables the kernel's IPv6 on a device. The device then has no IPv6 link-local address, and performs no neighbour or
+/// router discovery.
 ///
 /// # Errors
 /// The error of writing the sysctl. The call succeeds if the kernel does not support IPv6.

@@ -1,4 +1,4 @@
-//! Error of device queries and changes, through netlink and the ethtool ioctls.
+//! Error type for queries and changes of devices through netlink and the ethtool ioctls.
 
 use crate::netlink::NetlinkError;
 

@@ -126,8 +126,8 @@ pub fn pages_to_reserve(bytes: u64) -> u64 {
 /// The frame memory of a process, in one shared mapping. See the module documentation.
 pub struct FrameMemory {
     base: NonNull<u8>,
-    /// Size of each frame in bytes, which is a power of two. Addresses are computed by a multiplication with
-    /// this size, which is faster than a shift by a variable number.
+    /// Size of each frame in bytes, which is a power of two. Addresses are computed by multiplication by this size,
+    /// which is faster than a shift by a variable number of bits.
     frame_size: u32,
     shift: u32,
     frames: u32,

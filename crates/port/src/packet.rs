@@ -25,7 +25,8 @@ impl Flags {
     pub const PARTIAL_CHECKSUM: Self = Self(1);
     /// The sender of the packet has verified or computed the checksums (virtio DATA_VALID).
     pub const CHECKSUM_VALID: Self = Self(2);
-    /// The packet must be divided into segments. `gso` and `gso_size` specify how.
+    /// The packet must be divided into segments. `gso` specifies the kind of segmentation, and `gso_size` the segment
+    /// size.
     pub const SEGMENT: Self = Self(4);
 
     /// Returns whether all flags of `other` are set.
@@ -202,8 +203,8 @@ impl Packet {
         Some(whole)
     }
 
-    /// Appends the packet `tail`, which has one frame, as the last segment of the chain. The function walks
-    /// the chain, so its time is proportional to the number of segments.
+    /// Appends the frame of the packet `tail` to the end of the chain. `tail` must have only one frame. The function
+    /// walks the chain, so its time is proportional to the number of frames.
     pub(crate) fn append(&mut self, memory: &FrameMemory, tail: Self) {
         self.check(memory);
         tail.check(memory);

@@ -16,7 +16,7 @@ use crate::wire::ofp::switch::*;
 use crate::wire::ofp::{msg, onf};
 use crate::wire::{HEADER, Header, ONF, Put, Reader, Version, begin, begin_experimenter, finish};
 
-/// Maximum number of open or closed bundles of an OpenFlow session.
+/// Maximum number of bundles that an OpenFlow session can have at a time, whether open or closed.
 const BUNDLES: usize = 16;
 /// Maximum number of changes in all bundles of an OpenFlow session together.
 const CHANGES: usize = 1 << 19;

@@ -70,8 +70,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.seat.hear_requests(hears);
     }
 
-    /// Processes a notice. If the notice is an event, its processing counts as work of `turn`. When
-    /// the turn ends, the session yields to other sessions, even between the events of one request.
+    /// Processes a notice, such as a bridge event. If the notice is an event, its processing counts as work of `turn`.
+    /// When `turn` ends, the session yields to other sessions, even between the events of one request.
     pub(super) async fn notice(&mut self, notice: Notice, turn: &mut Turn) {
         match notice {
             Notice::Demoted => {
@@ -118,8 +118,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         finish(&mut self.out, start)
     }
 
-    /// Processes an event, or all events that one request has caused. `own` states whether this session made the
-    /// request. Returns the new value of `own`.
+    /// Reports an event, or all events that one request has caused, to the peer. `own` states whether this session made
+    /// the request. Returns the new value of `own`.
     async fn events(&mut self, told: &Arc<SharedEvent>, mut own: Own, turn: &mut Turn) -> Own {
         let (origin, events) = parts(&told.event);
         for (index, event) in events.iter().enumerate() {
@@ -215,7 +215,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.board.lost.fetch_add(dropped, Ordering::Relaxed);
     }
 
-    /// Sends the queued packets that the rate limit permits now, until the buffer of messages is full.
+    /// Sends the queued packet-ins that the rate limit permits now, until the buffer of messages is full.
     pub(super) fn send_packet_ins(&mut self) {
         let now = Instant::now();
         while self.out.len() < GATHER

@@ -301,10 +301,9 @@ fn put_command(
     }
 }
 
-/// Encodes a completed change of a group as a group-mod of the OpenFlow version `version`.
-/// `existed` is true if the group existed before the change. `after` is the group after the change,
-/// which the encoding needs if the change names only some buckets. Returns false and encodes
-/// nothing if the version has no suitable group-mod.
+/// Encodes a change of a group that the bridge has made, as a group-mod of the OpenFlow version `version`. `existed` is
+/// true if the group existed before the change. `after` is the group after the change, which the encoding needs if the
+/// change names only some buckets. Returns false and encodes nothing if the version has no suitable group-mod.
 pub(crate) fn put_request(
     out: &mut Vec<u8>,
     version: Version,

@@ -83,7 +83,7 @@ pub fn put_mod(out: &mut Vec<u8>, meter: &Meter) {
     put_body(out, meter);
 }
 
-/// Encodes a completed change of a meter as the body of a meter-mod.
+/// Encodes a change of a meter that the bridge has made, as the body of a meter-mod.
 pub(crate) fn put_request(out: &mut Vec<u8>, change: &MeterMod) {
     match change {
         MeterMod::Add(meter) => put_mod(out, meter),

@@ -9,7 +9,7 @@ use super::desired::{DesiredConfig, TYPES};
 use super::numbers::Numbers;
 
 /// Returns the status of all bridges and interfaces that the daemon writes to the database. If the previous status
-/// `before` is given, its interface statistics are used instead of the present ones.
+/// `before` is given, the result contains the interface statistics of `before` instead of the current statistics.
 pub fn told(
     desired: &Desired,
     wanted: &DesiredConfig,

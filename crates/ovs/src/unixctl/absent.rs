@@ -15,8 +15,8 @@ struct Kind {
     /// a command.
     shows: &'static [(&'static str, &'static str)],
     /// Commands that change an object. The fields of an entry are the name of the command, the usage, the minimum and
-    /// the maximum number of arguments, the minimum number of arguments for which one of them is an object name, and
-    /// the output of a command without an object name.
+    /// the maximum number of arguments, the number of arguments from which on one argument is an object name, and the
+    /// output of the command if no argument is an object name.
     changes: &'static [(&'static str, &'static str, usize, usize, usize, &'static str)],
     /// Error message for an unknown object name: for commands that show objects, and for commands that change
     /// an object.

@@ -11,7 +11,7 @@ use super::{Answer, Commands, known_bridge};
 
 /// Maximum number of OpenFlow rules that one command prints.
 const RULES: usize = 1_000_000;
-/// Default priority of OpenFlow rules (`OFP_DEFAULT_PRIORITY`). A rule is printed without this priority.
+/// Default priority of OpenFlow rules (`OFP_DEFAULT_PRIORITY`). This priority is not printed.
 const USUAL: u16 = 0x8000;
 
 /// Adds the `ofproto/list` and `bridge/*` commands to the registry. `bridge/reconnect` sends to the channel `reconnect`
@@ -37,8 +37,8 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>, reconnect: UnboundedSend
     });
 }
 
-/// Returns all OpenFlow rules of a bridge as text. Open vSwitch also prints four rules of an internal table that
-/// `ovs-ofctl` does not show.
+/// Returns all OpenFlow rules of a bridge as text. Unlike the output of Open vSwitch, the text does not contain the
+/// four rules of an internal table that `ovs-ofctl` does not show.
 fn dump_flows(plane: &dyn Plane, bridge: &str, offload: bool) -> Answer {
     let query = FlowQuery { bridge: Some(bridge.to_owned()), limit: RULES, ..FlowQuery::default() };
     // A learning bridge has no rules.

@@ -155,8 +155,9 @@ fn service(tos: u8, ttl: u8) -> u64 {
 
 /// Extracts the key of a packet that the fast path of [`FlowKey::extract`] does not handle.
 ///
-/// This function itself handles untagged frames whose payload has no fields in the key (LLC, LLDP, PPPoE, MPLS). Such
-/// frames are handled without saving the registers that the extraction of other frames needs.
+/// This function extracts the keys of untagged frames whose payload has no fields in the key (LLC, LLDP, PPPoE, MPLS),
+/// and calls `extract_any` for all other frames. The extraction in `extract_any` saves registers on the stack, which is
+/// not necessary for the simple frames.
 #[inline(never)]
 fn extract_more(
     frame: &[u8],

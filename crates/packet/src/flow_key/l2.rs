@@ -10,9 +10,8 @@ const SNAP: [u8; 2] = [0xaa, 0xaa];
 
 /// The L2 header as the first three words of the flow key, which are stored as little-endian numbers.
 ///
-/// The words are three fields and not an array, because the compiler keeps fields in registers. An
-/// array would be stored on the stack and read with wider loads than the stores, and such loads
-/// stall.
+/// The words are three fields and not an array, because the compiler keeps fields in registers. The compiler would
+/// write an array to the stack and then read it with loads that are wider than the preceding stores. Such loads stall.
 #[derive(Clone, Copy)]
 pub(super) struct L2 {
     pub(super) w0: u64,

@@ -1,4 +1,5 @@
-//! Parts of a rate limit: the unit that is counted, and the groups of source addresses that are counted separately.
+//! Parts of a rate limit: the unit in which the rate limit counts (packets or bytes), and the source prefixes that are
+//! limited separately.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Ranges of numbers of 16 bits, such as port numbers, and conditions on the VLAN of a frame.
+//! Ranges of 16-bit numbers, such as port numbers, and conditions on the VLAN of a frame.
 
 use std::ops::RangeInclusive;
 

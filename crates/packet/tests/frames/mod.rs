@@ -11,7 +11,7 @@ pub fn mac() -> impl Strategy<Value = MacAddr> {
     any::<[u8; 6]>().prop_map(MacAddr)
 }
 
-/// Generates no tag, one tag or two tags, each of either kind.
+/// Generates a list of zero to two VLAN tags. Each tag is a customer tag or a service tag.
 pub fn tags() -> impl Strategy<Value = Vec<(u16, u8, bool)>> {
     vec((0u16..4095, 0u8..8, any::<bool>()), 0..=2)
 }
@@ -164,7 +164,8 @@ pub fn frame() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![4 => frame_ipv4(), 4 => frame_ipv6(), 1 => frame_arp(), 1 => other]
 }
 
-/// Generates a frame with changed bytes that may be truncated. Most of these frames still have upper-layer headers.
+/// Generates a frame in which some bytes may have been changed, and which may be truncated. Most of these frames still
+/// have upper-layer headers.
 pub fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let change = (any::<prop::sample::Index>(), any::<u8>());
     (frame(), vec(change, 0..4), proptest::option::weighted(0.4, any::<prop::sample::Index>())).prop_map(

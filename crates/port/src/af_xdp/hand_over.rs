@@ -28,7 +28,7 @@ pub struct AfXdpHandOver {
     pub multi_buffer: bool,
     /// MTU of the device in bytes.
     pub mtu: u32,
-    /// Reasons for which the socket is not in a mode with better performance.
+    /// Reasons why the socket does not use a mode with better performance.
     pub reasons: Vec<String>,
     /// Indices of the frames that the kernel holds for this socket, in the socket's rings or internally.
     pub frames: Vec<u32>,

@@ -244,7 +244,7 @@ impl<T: Copy> Consumer<T> {
         self.tail
     }
 
-    /// Returns the `i`-th of the entries that can be read, without releasing the entry.
+    /// Returns the entry that is `i` entries after the first readable entry. The entry is not released.
     #[inline]
     pub(crate) fn peek(&self, i: u32) -> T {
         self.shared.read(self.tail.wrapping_add(i))

@@ -25,9 +25,9 @@ use crate::memory::FrameMemory;
 use crate::netdev;
 use crate::sys;
 
-/// Number of bytes of send buffer to request for each packet that may be in transmission. The kernel doubles the
-/// requested value, and charges the size of a packet's skb to the buffer. The skb of a packet in a frame of 2048 bytes
-/// is larger than the packet.
+/// Size in bytes of the send buffer to request for each packet that may be in transmission. The kernel doubles the
+/// requested size, and charges the size of each packet's skb to the buffer. The doubling is needed because the skb of a
+/// packet in a frame of 2048 bytes is larger than the packet.
 const CHARGE: u32 = 2048;
 /// Pause between two attempts to bind to a queue whose previous socket the kernel has not released.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);

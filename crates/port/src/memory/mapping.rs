@@ -210,8 +210,8 @@ mod tests {
         }
     }
 
-    /// Checks that a mapping can be collapsed before and after its pages are allocated. The test makes several
-    /// attempts, because the kernel may lack free huge pages. Without MADV_COLLAPSE, no attempt succeeds.
+    /// Checks that a mapping can be collapsed into 2 MiB pages both before and after its pages are allocated. The test
+    /// makes several attempts, because the kernel may lack free huge pages. Without MADV_COLLAPSE, no attempt succeeds.
     #[test]
     fn pages_that_do_not_exist_yet_collapse_like_pages_that_exist() {
         let whole = |populates: bool| {

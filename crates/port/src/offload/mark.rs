@@ -47,8 +47,8 @@ pub fn mark_bare_checksum(packet: &mut Packet, memory: &FrameMemory, layers: &La
     }
 }
 
-/// Returns the length of the L4 header and payload in bytes if the checksum field contains only the
-/// pseudo-header sum.
+/// Returns the length of the L4 header and payload in bytes if the checksum field contains only the pseudo-header sum.
+/// Otherwise returns an error.
 fn bare(head: &[u8], l3: usize, l4: usize, offset: usize, key: &FlowKey) -> Result<usize, DropReason> {
     const NO: DropReason = DropReason::L4BadChecksum;
     let word = |at: usize| head.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]])).ok_or(NO);

@@ -113,7 +113,8 @@ pub(super) fn get_set_field(body: &mut Reader<'_>, version: Version) -> Result<A
     Ok(action)
 }
 
-/// Decodes the two fields of a copy-field action, which follow the bit numbers.
+/// Decodes the two fields of a copy-field action. In the action, the fields follow the number of bits and the two bit
+/// offsets.
 pub(super) fn copy_field(
     mut body: Reader<'_>,
     bits: u16,

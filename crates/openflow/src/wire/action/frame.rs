@@ -16,7 +16,7 @@ pub(super) fn standard(out: &mut Vec<u8>, kind: u16, body: impl FnOnce(&mut Vec<
     out.set_length(start, 2);
 }
 
-/// Encodes an action of Nicira with this subtype, with the given body and padding.
+/// Encodes an action of Nicira that has the subtype `subtype`, the given body, and padding.
 pub(super) fn nicira(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
     standard(out, OFPAT_EXPERIMENTER, |out| {
         out.u32(NICIRA);
