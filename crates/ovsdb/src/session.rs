@@ -151,7 +151,8 @@ impl Session {
     }
 
     /// Returns the replica of the server's tables. Returns `None` until the replica is synchronized on this connection.
-    /// Another thread can read a clone of the reference. An update copies the replica if a clone still exists then.
+    /// Another thread can read a clone of the returned reference. While such a clone exists, an update changes a copy
+    /// of the replica instead of the replica itself.
     pub fn replica(&self) -> Option<&Arc<Replica>> {
         self.whole.then_some(&self.replica)
     }

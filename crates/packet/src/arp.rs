@@ -98,7 +98,8 @@ impl<'a> Arp<'a> {
         self.header.target_ip.into()
     }
 
-    /// Returns whether the message is a gratuitous ARP, in which sender and target address are equal.
+    /// Returns whether the message is a gratuitous ARP, in which the sender IPv4 address equals the target IPv4
+    /// address.
     pub fn is_gratuitous(&self) -> bool {
         self.header.sender_ip == self.header.target_ip
     }

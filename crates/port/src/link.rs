@@ -181,8 +181,8 @@ fn get(request: Request) -> Result<LinkInfo, NetlinkError> {
     messages.iter().find_map(|message| parse(message.kind, &message.payload)).ok_or_else(missing)
 }
 
-/// Parses an RTM_NEWLINK or RTM_DELLINK message. Returns `None` for messages of family AF_BRIDGE. Such a
-/// message describes a bridge port, and a device that leaves a bridge still exists.
+/// Parses an RTM_NEWLINK or RTM_DELLINK message. Returns `None` for messages of family AF_BRIDGE, which describe bridge
+/// ports. In this family, RTM_DELLINK means only that a device has left a bridge, and the device still exists.
 pub(crate) fn parse(kind: u16, payload: &[u8]) -> Option<LinkInfo> {
     if kind != libc::RTM_NEWLINK && kind != libc::RTM_DELLINK || *payload.first()? != 0 {
         return None;

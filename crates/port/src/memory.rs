@@ -288,11 +288,11 @@ impl FrameMemory {
         self.base
     }
 
-    /// Returns a pointer to byte `offset` of a frame. The caller passes the pointer to the kernel, which may
-    /// access the frame while the caller owns it.
+    /// Returns a pointer to byte `offset` of a frame. The caller passes the pointer to the kernel, which may access the
+    /// frame while the caller owns it.
     ///
     /// # Panics
-    /// Panics if the frame and the offset are outside the memory.
+    /// Panics if the memory has no such frame, or if the offset is outside the frame.
     pub(crate) fn raw(&self, frame: u32, offset: u16) -> *mut u8 {
         assert!(frame < self.frames && u32::from(offset) < self.frame_size());
         // SAFETY: in bounds by the check above.

@@ -397,7 +397,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(parts.end(&mut self.out)?)
     }
 
-    /// Decodes the port and the queue of a request about queues. `None` means all ports or all queues.
+    /// Decodes the port number and the queue ID in a request for queues. `None` represents all ports or all queues.
     fn queue(&mut self, body: &mut Reader<'_>) -> Result<(Option<u32>, Option<u32>), Error> {
         let wanted = wire_port::wanted(get_port(body, self.version)?);
         if self.version == Version::V10 {

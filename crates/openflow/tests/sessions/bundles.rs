@@ -29,8 +29,8 @@ async fn fill_bundles(peer: &mut Peer) -> u32 {
     sent
 }
 
-/// Bundles are limited in number and in octets, for a session, for a bridge and for all sessions. A bridge at
-/// its limit leaves half of the process-wide memory to other bridges.
+/// Checks that bundles are limited in number and in octets, for a session, for a bridge and for all sessions. A bridge
+/// at its limit leaves half of the process-wide memory to other bridges.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bundles_are_bounded_in_octets() {
     let _alone = LARGE_BUNDLES.lock().await;

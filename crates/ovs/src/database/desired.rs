@@ -98,8 +98,8 @@ impl DesiredConfig {
         }
     }
 
-    /// Returns the database row of a bridge that the running configuration does not contain. If
-    /// several such bridges exist, returns the row of the last bridge in the order of names.
+    /// Returns the UUID of the database row of a bridge that the running configuration does not contain. If several
+    /// such bridges exist, returns the UUID for the last bridge in the order of names.
     pub fn newest_bridge(&self, running: &Config) -> Option<Uuid> {
         let newest = self.bridge_rows.iter().rev().find(|(bridge, _)| !running.bridges.contains_key(*bridge));
         newest.map(|(_, row)| *row)

@@ -6,8 +6,8 @@ pub(super) use libc::{XDP_PKT_CONTD, XDP_RING_NEED_WAKEUP};
 /// Socket option for the maximum number of packets that one `sendto` call transmits in copy mode (Linux
 /// 6.17). Kernels without the option transmit at most 32 packets per call.
 pub(super) const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
-/// Maximum number of packets that one `sendto` call transmits on kernels without the option. The option cannot
-/// be set to a smaller number.
+/// Maximum number of packets that one `sendto` call transmits on kernels without the socket option
+/// `XDP_MAX_TX_SKB_BUDGET`. The option cannot be set to a smaller number.
 pub(super) const TX_BATCH: u32 = 32;
 /// Maximum number of descriptors of one packet in the kernel's copy mode (a linear part and 17 fragments).
 pub(super) const MAX_SEGMENTS: u16 = 18;

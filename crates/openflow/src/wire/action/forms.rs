@@ -21,8 +21,8 @@ use crate::wire::ofp::action::*;
 use crate::wire::oxm::{Entry, entry, nx_subfield};
 use crate::wire::{Put, Reader, Version, low16, port_from_16, port_to_16};
 
-/// Subtype numbers of Nicira's actions (NXAST_*). The numbers of large actions are in the modules
-/// for these actions.
+/// Subtype numbers of Nicira's actions (NXAST_*). Some subtype numbers are defined in the modules that encode and
+/// decode these actions, and are re-exported here.
 pub(super) mod nx {
     pub use super::super::field::nx::*;
     pub use super::super::nicira::nx::*;
