@@ -1,5 +1,5 @@
-//! Changes settings of bridge ports' devices that the daemon did not create. Restores the settings when a device is no
-//! longer a bridge port.
+//! Settings of bridge ports' devices that were not created by the daemon. The module changes these settings when a
+//! device becomes a bridge port, and restores them when the device is no longer a bridge port.
 //!
 //! On a bridged device, the kernel's ARP and IPv6 are disabled, because otherwise the kernel would send frames of its
 //! own on the device. Promiscuous mode is enabled. All functions must be called in the device's namespace.
@@ -7,8 +7,8 @@
 use port::link::{self, LinkChange, LinkError, LinkInfo};
 use serde::{Deserialize, Serialize};
 
-/// Settings of a device before the device became a port. They are saved for devices that the daemon did not
-/// create.
+/// Settings of a device before the device became a port. The settings are saved only for devices that the daemon did
+/// not create.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Former {
     /// Interface index of the device in its namespace.

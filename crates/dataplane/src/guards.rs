@@ -1,4 +1,6 @@
-//! Guards of devices with a filter, while the program of the filter is detached and the next one is not attached yet.
+//! Guards of devices with a filter. A guard is a tc program that drops all frames that a device passes to the kernel's
+//! network stack. The guard is attached while the XDP program with the filter is detached and the next XDP program is
+//! not attached yet.
 
 use model::{Config, PortName};
 use port::link;
@@ -8,8 +10,8 @@ use super::device::{failed, inside, object};
 use super::port_spec::PortSpec;
 use super::ports::Running;
 
-/// Attaches a guard to the device of a port whose hook has a filter. Returns `None` if no guard is needed, or if the
-/// kernel supports none.
+/// Attaches a guard (a program that drops all frames that a device passes to the kernel) to the device of a port whose
+/// hook has a filter. Returns `None` if no guard is needed, or if the kernel does not support guards.
 pub fn guard(name: &PortName, running: &Running) -> Option<IngressGuard> {
     running.hook.as_ref()?;
     let Some(device) = running.device.as_ref().filter(|_| has_filter(&running.wanted)) else {
@@ -26,15 +28,17 @@ fn has_filter(wanted: &PortSpec) -> bool {
     wanted.filter().is_some() && wanted.port.kind.xdp().is_some()
 }
 
-/// Attaches guards to the devices of the named ports that have a filter in their hooks. The ports have descriptors in a
-/// hand-over.
+/// Attaches a guard (a program that drops all frames that a device passes to the kernel) to the device of each named
+/// port whose hook has a filter according to `config`. The names are those of ports whose file descriptors were sent in
+/// a hand-over.
 pub fn guards<'a>(names: impl IntoIterator<Item = &'a String>, config: &Config) -> Vec<IngressGuard> {
     let names = names.into_iter().filter_map(|name| name.parse::<PortName>().ok());
     names.filter_map(|name| guard_port(&name, &PortSpec::of(config, &name)?)).collect()
 }
 
-/// Attaches a guard to the device of a port, if the configuration assigns a filter to the port's hook. Returns `None`
-/// if no guard is needed, if the device does not exist, or if the kernel supports none.
+/// Attaches a guard (a program that drops all frames that a device passes to the kernel) to the device of a port, if
+/// the configuration assigns a filter to the port's hook. Returns `None` if no guard is needed, if the device does not
+/// exist, or if the kernel does not support guards.
 pub fn guard_port(name: &PortName, wanted: &PortSpec) -> Option<IngressGuard> {
     let (device, namespace) = wanted.port.kind.device().filter(|_| has_filter(wanted))?;
     if namespace.is_some_and(|namespace| !namespace.path().exists()) {
@@ -48,8 +52,9 @@ pub fn guard_port(name: &PortName, wanted: &PortSpec) -> Option<IngressGuard> {
     attached.inspect_err(|error| warn(name, error)).ok().flatten()
 }
 
-/// Attaches a guard to the device with this index in the network namespace of the calling thread. Logs a warning and
-/// returns `None` if the kernel refuses the guard.
+/// Attaches a guard (a program that drops all frames that a device passes to the kernel) to the device with interface
+/// index `ifindex` in the network namespace of the calling thread. Logs a warning and returns `None` if the kernel
+/// refuses the guard.
 pub fn guard_device(name: &PortName, ifindex: u32) -> Option<IngressGuard> {
     IngressGuard::attach(ifindex).inspect_err(|error| warn(name, error)).ok()
 }

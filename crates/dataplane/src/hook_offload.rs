@@ -34,9 +34,9 @@ use super::ports::{Ports, Running};
 /// Interval in seconds at which all MAC table entries in the hooks are compared with the bridges' tables. Between two
 /// comparisons, a hook removes an entry itself if the entry's address appears on another port.
 const DOUBT: u32 = 5;
-/// Maximum rate, in frames per second, at which a hook may send frames of offloaded flows to the worker only to keep
-/// the frames in order. If the rate is exceeded, the hook drops such frames for a short time, so that it can take over
-/// the flows.
+/// Maximum rate, in frames per second, of frames that a hook sends to the worker only to keep them in order, although
+/// their flow is offloaded. Above this rate, the hook drops such frames for a short time, so that the hook can take
+/// over the flows.
 const MANY: u32 = 50_000;
 /// Time in nanoseconds after which the permission of hooks to forward packets according to offloaded flows expires. The
 /// daemon renews the permission before it expires. Idle megaflows stay cached for the same time.
@@ -53,11 +53,11 @@ pub struct HookOffload {
     devices: Option<BridgeDevices>,
     bridges: BTreeMap<BridgeName, BridgeOffload>,
     ports: BTreeMap<PortName, OffloadedPort>,
-    /// Ports that are router interfaces and whose hooks keep the frame order with the workers (reordering guard).
+    /// Ports that are router interfaces and whose hooks and workers together keep frames in order (reordering guard).
     /// [`super::routers`] installs the stages of these ports.
     routed: BTreeMap<PortName, RoutedOrder>,
-    /// Counts of removed bridge stages whose ports still exist. These counts are added to the
-    /// counts of later stages, so that a port's counts never decrease.
+    /// Packet counts of removed bridge stages whose ports still exist. These counts are added to the counts of later
+    /// stages, so that a port's counts never decrease.
     past: BTreeMap<PortName, BridgeCounts>,
     /// Number of running captures and traces. While a capture or trace runs, hooks forward no
     /// packets, because every packet must pass the workers.
@@ -125,7 +125,7 @@ struct OffloadedPort {
     /// last read.
     transmits: bool,
     reached: Option<u32>,
-    /// Counts of each queue of the port at the last poll.
+    /// Counters of each queue of the port at the last poll.
     seen: Vec<Seen>,
 }
 
@@ -147,10 +147,10 @@ impl OffloadedPort {
     }
 }
 
-/// A port that is a router interface and whose hook keeps the frame order with the workers (reordering guard).
+/// A port that is a router interface and whose hook and workers together keep frames in order (reordering guard).
 struct RoutedOrder {
     orders: Arc<Orders>,
-    /// Counts of each queue of the port at the last poll.
+    /// Counters of each queue of the port at the last poll.
     seen: Vec<Seen>,
 }
 
@@ -489,7 +489,7 @@ impl HookOffload {
         }
     }
 
-    /// Sets the initial counts of a port to those of its hook in the predecessor process.
+    /// Sets the initial packet counts of a port to the counts that the port's hook had in the predecessor process.
     pub fn continue_from(&mut self, name: &PortName, before: BridgeCounts) {
         self.past.insert(name.clone(), before);
     }
@@ -501,9 +501,9 @@ impl HookOffload {
         now + self.past.get(name).copied().unwrap_or_default()
     }
 
-    /// Returns a text that names the frames that a port's hook forwards for the port's bridge. The
-    /// second value is an error text if other hooks cannot redirect frames to the port. Returns
-    /// `None` if the port's hook has no bridge stage.
+    /// Returns a text about the kind of frames that a port's hook forwards for the port's bridge. The second value is
+    /// an error text if other hooks cannot redirect frames to the port. Returns `None` if the port's hook has no bridge
+    /// stage.
     pub fn state(&self, name: &PortName) -> Option<(&'static str, Result<(), &'static str>)> {
         let port = self.ports.get(name)?;
         let what = match port.stage {

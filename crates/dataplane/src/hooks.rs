@@ -105,7 +105,8 @@ fn state(name: &str, running: &Running, hook: &Attached) -> Result<HookState, xd
     })
 }
 
-/// Returns the custom program that runs before the port's own program. The list of its maps is empty.
+/// Returns the custom program that runs before the port's own program. The function does not read the BPF maps of the
+/// custom program, so the returned list of maps is empty.
 pub fn user_program(hook: &Attached) -> Result<Option<UserProgram>, xdp::Error> {
     let state = |user: &xdp::user::UserProgram| {
         Ok(UserProgram {

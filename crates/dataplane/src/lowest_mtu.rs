@@ -51,7 +51,7 @@ pub fn follow(running_state: &mut RunningState, engine: &Engine) -> bool {
     changed
 }
 
-/// Returns the internal ports whose MTU must change. The second value is the new MTU in bytes.
+/// Returns the internal ports whose MTU must change, each with its new MTU in bytes.
 fn behind(running_state: &RunningState) -> Vec<(PortName, u32)> {
     let mut behind = Vec::new();
     for bridge in running_state.config.bridges.values() {

@@ -14,7 +14,7 @@ use super::ports::Ports;
 const MANY: u64 = 50;
 /// Minimum time between two log messages about MAC address moves on one bridge.
 const LOG: Duration = Duration::from_secs(60);
-/// Time after the last second with many moves for which `doctor` continues to report a loop.
+/// Time for which `doctor` continues to report a loop after the last second with many moves.
 const TOLD: Duration = Duration::from_secs(10);
 
 /// Detected moves of MAC addresses between ports, for each bridge.
@@ -34,11 +34,9 @@ struct Seen {
 /// Two ports of a bridge between which many MAC addresses move.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Moving {
-    /// Port with the highest number of MAC addresses that moved to it, measured in the last second
-    /// with many moves.
+    /// Port to which the most MAC addresses moved in the last second with many moves.
     pub one: PortName,
-    /// Port with the second highest number of MAC addresses that moved to it, measured in the last
-    /// second with many moves.
+    /// Port to which the second most MAC addresses moved in the last second with many moves.
     pub other: PortName,
     /// Number of MAC address moves per second to the two ports together, in the last second with many moves.
     pub rate: u64,

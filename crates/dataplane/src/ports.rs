@@ -45,7 +45,7 @@ pub struct Running {
     /// Status of each queue, in the order of `queues`.
     pub statuses: Vec<QueueStatus>,
     /// Number of packets that the kernel dropped before they reached the port's queues. Drops at AF_XDP sockets are not
-    /// included, because they are read directly from the kernel.
+    /// included: the numbers of these drops are read directly from the kernel when they are needed.
     pub missed: u64,
     /// Duplicated file descriptors of the port's AF_XDP sockets, with the queue indices of the
     /// sockets. They are needed to fill the hook's XSKMAP and to read the sockets' counters from
@@ -73,7 +73,8 @@ pub struct Running {
     pub adopted: bool,
     /// Whether the hook drops all frames, because the port's filter is not installed in it yet.
     pub is_locked: bool,
-    /// Guard of the device while the port has no hook with its filter and waits to be opened again.
+    /// Guard of the port's device: a program that drops all frames that the device passes to the kernel. The guard is
+    /// attached while the port has no hook with its filter and waits to be opened again.
     pub guard: Option<IngressGuard>,
     /// Number of times that the daemon has attached the hook again because another program had detached it.
     pub hooks_lost: u64,

@@ -28,10 +28,10 @@ use super::{
     samples, steering, view,
 };
 
-/// Maximum number of prefixes that a request blocks or unblocks during one lock of the data plane.
-/// A longer request is processed in parts, so that other threads can lock the data plane between
-/// two parts. The table of a long block list is built at most once for each part. The limit for
-/// unblocking is lower, because unblocking a short prefix visits its whole range.
+/// Maximum number of prefixes that a request blocks before it unlocks the data plane. A longer request is processed in
+/// parts, so that other threads can lock the data plane between two parts. The table of a long block list is built at
+/// most once for each part. The limit for unblocking (`UNBLOCKED_AT_ONCE`) is lower, because unblocking a short prefix
+/// visits its whole range.
 const BLOCKED_AT_ONCE: usize = 4096;
 const UNBLOCKED_AT_ONCE: usize = 256;
 /// Maximum number of attempts to install a block list that was built while the data plane was not

@@ -345,8 +345,7 @@ impl Routers {
             .any(|(router, running)| PuntTap::port_name(router) == name || running.has_mirror(router, name))
     }
 
-    /// Returns the function that the workers execute for the packets of a port. The result contains each port that is a
-    /// router interface.
+    /// Returns, for each port that is a router interface, the function that the workers execute for the port's packets.
     pub fn functions(&self, config: &Config, ports: &Ports) -> BTreeMap<PortName, Function> {
         let mut functions = BTreeMap::new();
         for running in self.all.values() {

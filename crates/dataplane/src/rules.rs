@@ -6,15 +6,15 @@ use model::Step as Told;
 use packet::record::Step;
 use switch::flow::{TraceLine, TraceReport};
 
-/// Returns whether a trace report contains a lookup in a flow table. If the bridge is in standalone mode, there is no
-/// lookup, and no step of the packet names a flow entry of the bridge.
+/// Returns whether a trace report contains a lookup in a flow table. The trace report of a bridge in standalone mode
+/// contains no lookup, and no step of the packet names a flow entry of this bridge.
 fn asks_tables(trace_report: &TraceReport) -> bool {
     trace_report.lines.iter().any(|line| matches!(line, TraceLine::Rule { .. } | TraceLine::Miss { .. }))
 }
 
-/// Replaces the steps of a packet that only name flow entries with the trace reports of these look-ups. For a bridge in
-/// standalone mode, the report is inserted before the first step of the bridge. `steps` contains the texts of the steps
-/// in `explained`, in the same order.
+/// Replaces each sequence of a packet's steps that only name flow entries with the trace report of these lookups. For a
+/// bridge in standalone mode, the trace report is inserted before the first step of the bridge. `steps` contains the
+/// texts of the steps in `explained`, in the same order.
 pub fn tell(steps: Vec<Told>, explained: &Explained) -> Vec<Told> {
     let (asking, alone): (Vec<&TraceReport>, Vec<&TraceReport>) =
         explained.trace_reports.iter().partition(|trace_report| asks_tables(trace_report));

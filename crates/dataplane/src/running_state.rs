@@ -75,7 +75,8 @@ pub struct RunningState {
     pub moves: Moves,
     /// Number of polls of the routers since the start of the daemon. The routers are polled once a second.
     pub seconds: u64,
-    /// Whether the ports come from a hand-over. This process then never leaves their hooks to a later start.
+    /// Whether the ports come from a hand-over. If so, this process does not leave their hooks attached for the next
+    /// start of the daemon when its configuration fails.
     pub is_handed_over: bool,
 }
 
@@ -94,7 +95,8 @@ struct Gone {
     footprint: Footprint,
     /// Custom program that ran in front of the hook's own program.
     user: Option<UserProgram>,
-    /// Guard of the device until the configuration change has ended, if the hook had a filter.
+    /// Guard of the device: a program that drops all frames that the device passes to the kernel. If a filter is
+    /// assigned to the hook, the guard is attached until the configuration change has ended.
     guard: Option<IngressGuard>,
 }
 
@@ -610,9 +612,9 @@ impl RunningState {
         Ok(note)
     }
 
-    /// Removes running ports. First publishes a snapshot without the ports, so that no worker sends to them,
-    /// and then closes them. `new` is the configuration that the change establishes, in which a port may have a filter
-    /// that it does not have yet.
+    /// Removes running ports. First publishes a snapshot without the ports, so that no worker sends to them, and then
+    /// closes them. `new` is the configuration that the change establishes. If a port has a filter now or in `new`, its
+    /// device gets a guard, which drops all frames that the device passes to the kernel.
     fn drain(&mut self, engine: &Engine, names: &[PortName], new: Option<&Config>, gone: &mut Vec<Gone>) {
         // The name keeps its number until the end of the change, so a port that is added again has the same
         // number.

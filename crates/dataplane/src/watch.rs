@@ -153,7 +153,7 @@ fn lacks_hook(running: &Running) -> bool {
 }
 
 /// Opens a port again, because another program has detached the port's hook from the device. If the port has a filter,
-/// a guard drops meanwhile what the device passes to the kernel.
+/// a guard is attached meanwhile, which drops all frames that the device passes to the kernel.
 fn put_back(running_state: &mut RunningState, engine: &Engine, name: &PortName) -> bool {
     let Some(running) = running_state.ports.get_mut(name) else { return false };
     // If the port cannot be opened now, the guard stays until it can.

@@ -150,7 +150,7 @@ fn anew(frame: &[u8]) -> String {
     }
 }
 
-/// Text of the reason for a hook's counter that has no specific text.
+/// Reason in the text about a packet if the hook's counter that the packet increments has no specific text.
 const UNTOLD: &str = "so its counter says";
 
 /// Returns the reason why the hook passes a frame to the kernel, as text.
@@ -195,8 +195,8 @@ fn left(counter: Counter) -> &'static str {
     }
 }
 
-/// Returns the name of the drop reason if `steps` drop the packet and transmit no copy of it. Otherwise returns
-/// `None`.
+/// Returns the name of the drop reason if the packet was dropped according to the recorded `steps` and no copy of it
+/// was transmitted. Otherwise returns `None`.
 pub fn dropped(steps: &[Step]) -> Option<&'static str> {
     if steps.iter().any(|step| matches!(step, Step::Transmitted { .. })) {
         return None;

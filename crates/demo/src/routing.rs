@@ -55,7 +55,7 @@ pub struct Routed {
     pub sent: u64,
     /// Number of echo requests through the router that were answered.
     pub received: u64,
-    /// Number of packets in the router's namespace that the kernel forwarded instead of Trivium.
+    /// Number of packets in the router's namespace that were forwarded by the kernel and not by Trivium.
     pub by_kernel: u64,
 }
 

@@ -120,9 +120,8 @@ struct Handle {
 pub struct Engine {
     workers: Vec<Handle>,
     counters: Vec<Arc<WorkerCounters>>,
-    /// Port counters that no worker writes. These counters contain the packets that the XDP hook
-    /// dropped, whose number the slow path reads from the hook, and the counters that a predecessor
-    /// process handed over.
+    /// Port counters that no worker writes: the numbers of packets that the XDP hook dropped (the slow path reads these
+    /// numbers from the hook), and the counters that a predecessor process has handed over.
     decided: Arc<WorkerCounters>,
     forwarding: Arc<Snapshot<Forwarding>>,
     depot: Arc<Depot>,

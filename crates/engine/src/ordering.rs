@@ -1,15 +1,15 @@
-//! Reordering guard. The XDP hook forwards packets in parallel with the workers. The guard reports
-//! to the hook which frames of a queue have left the engine. The hook takes over a flow only after
-//! the flow's earlier packets have left, so packets of a flow do not overtake each other.
+//! Reordering guard. The XDP hook forwards packets in parallel with the workers. The guard reports to the hook which
+//! frames of a queue have left the engine. The hook takes over a flow only after the flow's earlier packets have left,
+//! so packets of a flow do not overtake each other.
 //!
-//! The bytes in front of each frame contain the frame's number. All packets that a worker has received from a
-//! queue up to a certain time have left the engine when the following conditions hold:
+//! The bytes in front of each frame contain the frame's number. All packets that a worker has received from a queue up
+//! to a certain time have left the engine when the following conditions hold:
 //!
-//! - The kernel has taken all packets that were in the transmit rings of the worker's queues at this time
-//!   ([`Unsent`]).
+//! - The kernel has taken all packets that were in the transmit rings of the worker's queues at this time ([`Unsent`]).
 //! - Every other worker has ended the round in which it took the packets that were handed over to it.
-//! - No packet of the queue waits for the slow path ([`Parked`]). A packet that the slow path has released, and that
-//!   misses again after it has passed a patch port, still counts for its queue.
+//! - No packet of the queue waits for the slow path ([`Parked`]). A packet that the slow path has released may pass a
+//!   patch port and then match no cached megaflow of the next bridge. The packet waits for the slow path again in this
+//!   case, and still counts for its queue.
 
 mod finishing;
 

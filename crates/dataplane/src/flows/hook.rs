@@ -1,5 +1,5 @@
-//! Offload of OpenFlow flows to the hooks (XDP programs of the ports). The crate [`offload`] selects and writes the
-//! megaflows.
+//! Offload of OpenFlow flows to the hooks (XDP programs of the ports). The slow path selects the megaflows, and the
+//! crate [`offload`] writes them into the flow table of the hooks.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ const FLOWS: u32 = 4096;
 /// Offload of the slow path's megaflows to the ports' hooks (XDP programs).
 pub(super) struct Hook(FlowOffload);
 
-/// Creates the offload of OpenFlow flows, with no flow offloaded yet. The offload uses the flow table in `table`, which
-/// is created if it is `None`. `waker` wakes the slow path at the end of a grace period, when the entries of removed
-/// flows can be reused.
+/// Creates the offload of OpenFlow flows, with no flow offloaded yet. If `table` is `None`, the function creates the
+/// hooks' flow table and stores it in `table`. Otherwise, the offload uses the existing flow table. `waker` wakes the
+/// slow path at the end of a grace period, when the entries of removed flows can be reused.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses the table, or if no thread can be created.

@@ -26,8 +26,9 @@ use crate::DataPlane;
 /// Maximum number of queued events (such as flow removals) for one OpenFlow session.
 const EVENTS: usize = 4096;
 
-/// Work limit of a change that is made on the calling thread, in visited flow entries, groups and buckets. Such a
-/// change takes less than a millisecond. Larger changes run on a separate thread.
+/// Maximum amount of work of a change that is made on the calling thread: the number of flow entries, groups and
+/// buckets that the change visits. Such a change takes less than a millisecond. Larger changes run on a separate
+/// thread.
 const SOON: usize = 8192;
 
 /// Port configuration bit `OFPPC_PORT_DOWN`: the port is administratively down.
@@ -52,7 +53,7 @@ pub struct OfDatapath {
     begun: AtomicBool,
     tables: Arc<FlowTables>,
     listeners: Arc<Mutex<Vec<EventSender>>>,
-    /// Number of OpenFlow sessions that receive each kind of event.
+    /// For each kind of event, the number of OpenFlow sessions that receive events of this kind.
     interest: Interest,
     /// Port configuration that controllers have set: `OFPPC_*` bits by OpenFlow port number.
     configs: Mutex<BTreeMap<u32, u32>>,
@@ -144,7 +145,7 @@ impl OfDatapath {
     }
 
     /// Restores the state of the datapath from a predecessor's hand-over. If the predecessor was killed, `record` is
-    /// `None`, because only the flow entries were restored.
+    /// `None`: the bridge was then restored from its rule file, which does not contain this state.
     pub(super) fn take_over(&self, record: Option<OfDatapathRecord>) {
         let Some(OfDatapathRecord { configs, fragments, begun, alone }) = record else {
             let begun = !self.secure.load(Ordering::Relaxed) && stands_by_itself(&self.tables.lock());
@@ -184,8 +185,8 @@ impl OfDatapath {
         }
     }
 
-    /// Changes the bridge's fail mode. Adds the standalone flow entry (`NORMAL`) to a bridge without flow
-    /// entries, or removes it in secure mode.
+    /// Changes the bridge's fail mode. In secure mode, the standalone flow entry (with the action `NORMAL`) is removed.
+    /// In standalone mode, this entry is added if the bridge has no flow entries.
     pub(super) fn set_fail_mode(&self, mode: FailMode) {
         let secure = !stands_alone(mode);
         if self.secure.swap(secure, Ordering::Relaxed) == secure {
@@ -564,8 +565,9 @@ fn modify_for(
     done
 }
 
-/// Returns the events that report the `caused` events of a session's request. All of them are in one event, except the
-/// number of lost events: the connection manager reads it, and ends the sessions that monitor flow entries.
+/// Returns the events that report the result of a session's request. The events that the request has `caused` are
+/// combined into one event. Only the event with the number of lost events stays separate: the connection manager reads
+/// this event, and ends the sessions that monitor flow entries.
 fn caused_by(origin: Origin, mut caused: Vec<Event>) -> impl Iterator<Item = Event> {
     let lost = caused.pop_if(|event| matches!(event, Event::Lost(_)));
     let caused = (!caused.is_empty()).then_some(Event::Caused(origin, caused));
@@ -590,8 +592,9 @@ mod tests {
 
     use super::*;
 
-    /// A hand-over does not hold the lock of the port configuration while it waits for the tables. `port_mod` locks the
-    /// tables first and then the port configuration, so both would otherwise wait for ever.
+    /// A hand-over does not hold the lock of the port configuration while it waits for the lock of the flow tables.
+    /// `port_mod` locks the flow tables first and then the port configuration, so the two threads would otherwise
+    /// deadlock.
     #[test]
     fn a_hand_over_does_not_hold_port_settings_while_it_waits_for_the_tables() {
         let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
@@ -607,7 +610,9 @@ mod tests {
         assert_eq!(received.recv_timeout(Duration::from_secs(10)), Ok(0));
     }
 
-    /// A session that monitors flow entries must end if it has missed changes, also changes of another session.
+    /// The number of lost events of a request is reported as a separate event to the connection manager. The connection
+    /// manager ends the sessions that monitor flow entries, because they have missed changes, even if another session
+    /// requested the changes.
     #[test]
     fn lost_events_of_a_request_are_reported_to_the_connection_manager() {
         let origin = Origin { session: 1, xid: 2 };
@@ -618,8 +623,8 @@ mod tests {
         assert_eq!(caused_by(origin, Vec::new()).count(), 0);
     }
 
-    /// The connection manager queries each bridge every second. A query must not block while a large change
-    /// keeps the tables of a bridge locked.
+    /// The connection manager asks every second whether each bridge is in standalone mode. The answer is returned
+    /// immediately, even while a large change keeps the flow tables of the bridge locked.
     #[test]
     fn a_bridge_tells_whether_it_stands_alone_while_its_rules_are_held() {
         let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));

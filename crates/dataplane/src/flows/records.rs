@@ -153,15 +153,15 @@ pub(super) struct RuleRecord {
     pub packets: u64,
     /// Number of octets of the packets that matched the flow entry.
     pub octets: u64,
-    /// Time when the flow entry was added.
+    /// Time when the flow entry was added, in nanoseconds of CLOCK_MONOTONIC.
     pub created: u64,
-    /// Time when the flow entry was last used.
+    /// Time when the flow entry was last used, in nanoseconds of CLOCK_MONOTONIC.
     pub used: u64,
     /// Whether the first action in `message` stands for a meter instruction. The message format, OpenFlow 1.5, has no
     /// meter instruction, but only a meter action.
     pub metered: bool,
-    /// Time of the last change of the flow entry. 0 if the entry was never changed, or if the predecessor does
-    /// not send the field.
+    /// Time of the last change of the flow entry, in nanoseconds of CLOCK_MONOTONIC. 0 if the entry was never changed,
+    /// or if the predecessor does not send the field.
     #[serde(default)]
     pub changed: u64,
 }

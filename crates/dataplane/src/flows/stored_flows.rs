@@ -515,9 +515,9 @@ mod tests {
         }
     }
 
-    /// Arbitrary octets in a rule file are decoded or refused without a panic, even if they follow a correct header.
-    /// The test adds decoded flow entries to a bridge. The entries stay equal when they are converted into hand-over
-    /// state.
+    /// Arbitrary octets in a rule file are decoded or refused without a panic, even if they follow a correct header. A
+    /// decoded record stays equal when it is serialised as hand-over state and read again. Adding its flow entries to a
+    /// bridge does not panic.
     #[test]
     fn any_octets_are_read_or_refused() {
         let now = moment(1, 110, 0);

@@ -5,8 +5,8 @@ use std::sync::mpsc::channel;
 
 use super::*;
 
-/// The wait for the end of the slow-path thread ends at the deadline at the latest. If the thread ends in time, the
-/// megaflows that the workers had cached are kept.
+/// The data plane waits for the end of the slow-path thread at most until the deadline. If the thread ends in time, the
+/// megaflows that the workers had cached are kept for the next slow path.
 #[test]
 fn the_slow_path_is_waited_for_until_a_deadline() {
     let deciding = |work: Box<dyn FnOnce() + Send>| {
@@ -101,7 +101,8 @@ fn the_memory_of_locked_tables_is_the_last_known_value() {
     assert!(after[0] > before[0] && after[1] == meanwhile[1]);
 }
 
-/// The texts in a list of flow entries are no longer than the memory that the API client has reserved for them.
+/// The total length of the texts in a list of flow entries does not exceed the maximum that the API client's query
+/// specifies.
 #[test]
 fn a_list_has_no_more_octets_of_texts_than_its_query_permits() {
     let mut flows = Flows::default();
@@ -121,8 +122,8 @@ fn a_list_has_no_more_octets_of_texts_than_its_query_permits() {
     assert_eq!(shown.rules(&query(2, Some(20_000))).unwrap().len(), 2);
 }
 
-/// At the deadline, flow tables that are still locked are reported, and flow tables that are not locked are not
-/// reported.
+/// A hand-over waits until no flow table is locked, at most until a deadline. The wait fails with the name of a bridge
+/// whose flow tables are still locked at the deadline.
 #[test]
 fn rules_that_are_held_are_waited_for_until_a_deadline() {
     let tables = || Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
@@ -136,7 +137,8 @@ fn rules_that_are_held_are_waited_for_until_a_deadline() {
     assert!(held.wait(soon()).is_ok());
 }
 
-/// Flow entries that do not fit into the messages of a hand-over are detected before the workers stop.
+/// A hand-over is refused before the workers stop if the flow entries of a bridge do not fit into the messages of the
+/// hand-over. The error contains the name of the bridge and the size of its flow entries in octets.
 #[test]
 fn rules_are_compared_with_what_a_hand_over_carries() {
     use switch::flow::{Action, FlowMod, Instructions, Match, Mod};

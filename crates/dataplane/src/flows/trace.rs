@@ -80,7 +80,8 @@ impl Shown {
         Ok(if request.names { named(&told, &names) } else { told })
     }
 
-    /// Returns the name of the bridge to trace in, and the flow to trace in the syntax of `ovs-ofctl`.
+    /// Returns the name of the bridge in which the packet is traced, and the packet's flow in the syntax of
+    /// `ovs-ofctl`.
     fn place(&self, request: &TraceRequest) -> Result<(String, String), PlaneError> {
         let of_datapath = text::from_datapath(&request.flow);
         match (&request.bridge, of_datapath) {

@@ -28,12 +28,12 @@ pub struct HandoverBundle {
     /// Locks on the pins of the ports' hooks, by port name. The bundle keeps the locks until this process or
     /// the successor holds its own locks, so that no third process regards a pin as unused.
     pub claims: BTreeMap<String, Claim>,
-    /// File descriptors of ports that this process must open again after a failed hand-over. Until they are closed, the
-    /// ports' hooks stay attached.
+    /// File descriptors of ports that this process must open again after a failed hand-over. The ports' hooks stay
+    /// attached until these descriptors are closed.
     pub unusable: BTreeMap<String, PortDescriptors>,
-    /// Guards of the ports that wait to be opened, and of the ports that the successor opens again
-    /// ([`HandoverBundle::release`]). If the successor ends, its hooks and guards may be detached, and this process
-    /// opens the ports again.
+    /// Guards (programs that drop all frames that a device passes to the kernel) of the ports that wait to be opened,
+    /// and of the ports that the successor opens again ([`HandoverBundle::release`]). If the successor ends, its hooks
+    /// and guards may be detached, and this process opens the ports again.
     pub guards: Vec<IngressGuard>,
 }
 
@@ -50,9 +50,10 @@ impl HandoverBundle {
         Ok(HandoverBundle { state, descriptors, ..HandoverBundle::default() })
     }
 
-    /// Closes the descriptors of the named ports, which must then be opened again. The kernel releases the
-    /// ports' queues when the successor has closed its descriptors, too. Before the descriptors are closed, a guard is
-    /// attached to the device of each port whose hook has a filter.
+    /// Closes the descriptors of the named ports, which must then be opened again. The kernel releases the ports'
+    /// queues only when the successor has also closed its descriptors of these ports. Before the descriptors are
+    /// closed, a guard (a program that drops all frames that a device passes to the kernel) is attached to the device
+    /// of each port whose hook has a filter.
     pub fn release(&mut self, ports: &[String], config: &Config) {
         self.guards.extend(guards(ports, config));
         for name in ports {

@@ -331,9 +331,9 @@ mod tests {
         }
     }
 
-    /// Neither side holds the text of a long message, for example of a million flow entries. The sender serialises at
-    /// most the amount of data that the socket and one piece can hold in advance. The descriptors arrive after the
-    /// text.
+    /// Neither the sender nor the receiver stores the whole text of a long message, for example of a million flow
+    /// entries. Until the receiver reads, the sender serialises only as much of the text as fits into the socket and
+    /// one piece. The descriptors arrive with the message.
     #[test]
     fn a_long_message_is_sent_in_pieces() {
         const COUNT: u32 = 5_000_000;

@@ -21,8 +21,8 @@ pub struct Descriptors {
     pub ports: BTreeMap<String, PortDescriptors>,
     /// Descriptors of the queues of mirror devices, by the name of the device.
     pub mirrors: BTreeMap<String, OwnedFd>,
-    /// Network namespaces of the device queues in `HandoverState::places`, in the same order. `None` for an unknown
-    /// queue.
+    /// Descriptors of the network namespaces of the device queues in `HandoverState::places`, in the same order. `None`
+    /// for an unknown queue.
     pub places: Vec<Option<OwnedFd>>,
 }
 

@@ -51,7 +51,7 @@ pub struct Parts {
     /// Device queues that may still use the frames in quarantine (frames of closed zero-copy sockets), in the
     /// order of the quarantine.
     pub(super) places: Vec<Option<Place>>,
-    /// Links of the hooks of ports that must be opened again. The hooks stay attached until the links are closed.
+    /// BPF links of the hooks of ports that must be opened again. The hooks stay attached until the links are closed.
     lost_links: Vec<OwnedFd>,
     _users: Vec<UserProgram>,
     _claims: BTreeMap<String, Claim>,
@@ -139,8 +139,9 @@ impl Parts {
         self.ports.iter().filter(lost).map(|part| part.name.to_string()).collect()
     }
 
-    /// Attaches guards to the devices of the ports that [`Parts::lost`] returns and that have a filter in their hooks.
-    /// Then closes the last descriptors of these hooks. The caller keeps the guards until the ports are open again.
+    /// Attaches guards (programs that drop all frames that a device passes to the kernel) to the devices of the ports
+    /// that [`Parts::lost`] returns and that have a filter in their hooks. Then closes the last descriptors of these
+    /// hooks. The caller keeps the guards until the ports are open again.
     pub fn guard_lost(&mut self, config: &Config) -> Vec<IngressGuard> {
         let guards = guards(&self.lost(), config);
         self.lost_links.clear();

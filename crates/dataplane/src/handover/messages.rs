@@ -64,8 +64,8 @@ impl MemoryRecord {
 /// A message from the successor to the predecessor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// Answer to the offer: the successor is prepared to take over. Answer to the hand-over state: the successor's
-    /// workers run.
+    /// As the answer to the offer: the successor is prepared to take over. As the answer to the hand-over state: the
+    /// successor's workers run.
     Ready,
     /// The successor cannot continue with the hand-over. The text is the reason.
     Refused(String),

@@ -9,7 +9,7 @@ use super::channel::Link;
 use super::state::{HandoverState, PER_RULE, StationRecord};
 use crate::flows::RulesRecord;
 
-/// Number of flow entries in the test. The number of MAC table entries is equal.
+/// Number of flow entries in the test, which is also the number of MAC table entries.
 const ENTRIES: u32 = 1_000_000;
 
 /// Returns flow tables with [`ENTRIES`] flow entries that match one IPv4 address each.

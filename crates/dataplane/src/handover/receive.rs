@@ -276,7 +276,9 @@ mod tests {
         assert!(!offer(VERSION).contains("of the hand-over messages"), "another reason: no descriptors");
     }
 
-    /// A configuration file of almost 1 MiB exceeds 1 MiB when all default values are written out.
+    /// A configuration file of almost 1 MiB, the size limit of configuration files, can be handed over, although its
+    /// text exceeds 1 MiB when all default values are written out. A text that exceeds the limit for handed-over
+    /// configurations is refused.
     #[test]
     fn a_configuration_file_close_to_the_size_limit_is_handed_over() {
         let port = |number: usize| format!("[port.p{number}]\nkind='null'\n");

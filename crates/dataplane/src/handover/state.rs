@@ -162,8 +162,8 @@ pub struct PortRecord {
     pub ifindex: Option<u32>,
     /// Hook of the port, if it has one.
     pub hook: Option<HookRecord>,
-    /// Whether the port has no hook and waits to be opened, and a guard drops meanwhile what its device passes to the
-    /// kernel.
+    /// Whether the port has no hook and waits to be opened, and its device has a guard: a program that drops all frames
+    /// that the device passes to the kernel.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_guarded: bool,
     /// Queues of the port.
@@ -283,7 +283,8 @@ pub enum QueueKind {
         /// Whether UDP segmentation offload is enabled on the TAP.
         uso: bool,
     },
-    /// A queue that cannot be handed over, for example in memory or in a file. The successor opens the port again.
+    /// A queue that cannot be handed over, for example a queue in memory or a queue that reads a file. The successor
+    /// opens the port again.
     #[serde(rename = "Anew")]
     OpenAgain,
 }

@@ -71,8 +71,8 @@ impl HookLimits {
         }
     }
 
-    /// Returns the number of packets of a class of control packets that hooks passed to the kernel, and the number that
-    /// they dropped.
+    /// Returns two numbers of control packets of a class: the packets that hooks passed to the kernel, and the packets
+    /// that hooks dropped.
     pub fn counted(&self, class: PuntClass) -> (u64, u64) {
         let index = class as usize;
         let limits = self.limits.as_ref().filter(|_| index < PUNT_CLASSES);

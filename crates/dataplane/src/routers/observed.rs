@@ -34,8 +34,8 @@ pub struct State {
     pub answers: Option<Arc<Answers>>,
     pub wake: SyncSender<()>,
     pub refused: Option<Instant>,
-    /// Errors of routes that did not fit into the tables. The list is used while changes are applied: the routes may
-    /// fit when readers no longer use the memory that the changes have freed.
+    /// Errors of routes that did not fit into the tables when changes were applied. The errors are logged only if other
+    /// attempts fail too: a route may fit when readers no longer use the memory that the changes have freed.
     pub errors: Vec<FibError>,
     /// Whether interface numbers have changed since the devices, addresses and policy routing rules were last
     /// read.

@@ -1,10 +1,10 @@
-//! Selects the neighbours that a router reports to the kernel. The kernel then keeps the neighbour entries reachable,
-//! or resolves missing Ethernet addresses. One round reports at most [`PROMPTS`] neighbours, gateways first. If there
-//! are more neighbours, each round continues where the previous round ended.
+//! Selects the neighbours that a router reports to the kernel as used. The kernel then keeps their neighbour entries
+//! reachable, or resolves missing Ethernet addresses. One round reports at most [`PROMPTS`] neighbours, gateways first.
+//! If there are more neighbours, each round continues where the previous round ended.
 
 use std::net::IpAddr;
 
-/// Maximum number of neighbours that one round reports to the kernel.
+/// Maximum number of neighbours that one round reports to the kernel as used.
 const PROMPTS: usize = 512;
 /// Number of reports in each round that are reserved for neighbours other than gateways.
 const OF_OTHERS: usize = PROMPTS / 4;

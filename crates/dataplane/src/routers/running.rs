@@ -58,10 +58,10 @@ pub struct Running {
     pub relay: Option<Relay>,
     /// Ethernet addresses of the router's IP addresses at the last check. A change is announced to the neighbours.
     pub announcer: Announcer,
-    /// Number of packets sent to each neighbour, by interface index and IP address. The numbers were read in the last
-    /// round of neighbour reports to the kernel.
+    /// Number of packets sent to each neighbour, by interface index and IP address. The numbers were read when used
+    /// neighbours were last reported to the kernel.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
-    /// Positions at which the next round of neighbour reports to the kernel continues.
+    /// Positions in the lists of neighbours at which the next report of used neighbours to the kernel continues.
     pub prompts: Prompts,
     /// Whether the failure to read the kernel's BGP sessions was already logged.
     pub lacks_sessions: bool,
@@ -393,9 +393,9 @@ impl Running {
         }
     }
 
-    /// Updates the known peers of the router's routing daemons, whose control packets have separate rate limits. The
-    /// peers are the kernel's BGP sessions, the remote peers of these sessions, and the neighbours that are gateways or
-    /// remote peers.
+    /// Updates the known peers of the router's routing daemons, whose control packets have separate rate limits. A
+    /// known peer is one of the following: the two addresses of a BGP session of the kernel, the remote address of such
+    /// a session, or a neighbour that is a gateway or has such a remote address.
     pub fn learn_peers(&mut self, name: &RouterName, sessions: Sessions) {
         let sessions = match sessions {
             Ok(sessions) => sessions,

@@ -47,8 +47,8 @@ pub(crate) enum Kind {
     Steps,
 }
 
-/// How an operation uses the packet that its list of operations processes. The list is the program, or the operations
-/// of a clone.
+/// Use of a packet by an operation. The operation belongs to a list of operations, which is either the whole program or
+/// the content of a clone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Departure {
     /// The operation outputs nothing. If the operation is a clone, the operations of the clone output nothing either.

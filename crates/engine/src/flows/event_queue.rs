@@ -25,8 +25,9 @@ use switch::flow::Event;
 /// bridge may use at most half of the memory that the other queues leave free. Packet-in events may use only half of
 /// the memory, so that the rest is left to other events.
 const MEMORY: usize = 32 << 20;
-/// Number of events in an entry of the slow path from which later events get a new entry. The limit bounds the number
-/// of events that the slow path copies when the list of events of an entry must grow.
+/// Number of events from which an entry of the slow path accepts no more events, so that later events are put into a
+/// new entry. The limit bounds the number of events that the slow path copies when the list of events of an entry must
+/// grow.
 const TOGETHER: usize = 256;
 
 /// Memory in octets of the events of the slow path that wait in the queues of all bridges.
@@ -59,9 +60,9 @@ struct Deferred {
 }
 
 impl Deferred {
-    /// Adds the events that the memory limit permits, and counts the others. After an event other than a packet-in was
-    /// dropped, the later ones are dropped too, because flow monitors cannot use them. `own` is the memory in octets of
-    /// the events of the slow path in the queue, which the function updates.
+    /// Adds the events that the memory limit permits, and drops and counts the other events. After an event other than
+    /// a packet-in was dropped, later events other than packet-ins are dropped too, because flow monitors cannot use
+    /// them. `own` is the memory in octets of the events of the slow path in the queue, which the function updates.
     fn add(&mut self, events: Vec<Event>, own: &mut usize) {
         for event in events {
             let octets = event.memory();
@@ -106,8 +107,10 @@ impl Drop for Deferred {
     }
 }
 
-/// Reserves memory of [`HELD`] for an event of the slow path, if at most `most` octets are then reserved. `own` is the
-/// memory in octets that the queue of the bridge has reserved. Returns whether the memory was reserved.
+/// Reserves `octets` octets of memory for an event of the slow path, and counts them in [`HELD`]. `own` is the memory
+/// in octets that the queue of the bridge has already reserved. The queues of all bridges together may use `most`
+/// octets. Returns false and reserves nothing if the queue, including the event, would use more memory than is free
+/// before the reservation.
 fn reserve(octets: usize, own: usize, most: usize) -> bool {
     let fits = |held: usize| (own + octets <= most.checked_sub(held)?).then_some(held + octets);
     HELD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
@@ -163,7 +166,7 @@ impl EventQueue {
     }
 
     /// Returns whether events of a control thread are queued or being sent. While the caller holds the lock of the
-    /// tables, no thread appends events.
+    /// tables, no other thread can append events to the queue.
     #[must_use]
     pub fn has_control(&self) -> bool {
         self.state().control > 0
@@ -260,8 +263,8 @@ impl EventQueue {
     }
 }
 
-/// An entry that the thread which owns the turn must process. Other threads can process entries when the turn has
-/// ended.
+/// A turn of a thread: the entry that the thread must process. No other thread processes an entry of the queue until
+/// the turn has ended.
 #[must_use]
 pub(super) struct Turn<'a> {
     queue: &'a EventQueue,

@@ -95,7 +95,8 @@ impl<T: Send> SharedRing<T> {
         self.used_by_port.get(port.index()).is_some_and(|own| own + places <= free)
     }
 
-    /// Returns the result of [`Self::has_places`] after the places of taken entries have become free.
+    /// Returns the result of [`Self::has_places`], after the places of the entries that the receiving worker has taken
+    /// were released.
     #[cold]
     fn has_places_now(&mut self, port: PortId, places: u32) -> bool {
         if self.used_by_port.len() <= port.index() {
@@ -113,7 +114,7 @@ impl<T: Send> SharedRing<T> {
         }
     }
 
-    /// Counts the places of the entries that the receiving worker has taken as free.
+    /// Releases the places of the entries that the receiving worker has taken.
     fn count_taken(&mut self) {
         let mut taken = self.ring.consumed() - self.counted;
         self.counted += taken;
@@ -167,7 +168,8 @@ mod tests {
         assert_eq!(pushed(&mut ring, ATTACKER, 1), CAPACITY / 2);
     }
 
-    /// Compares the place counts of the ring with counts that are computed from a plain list of the ring's entries.
+    /// Checks that the place counts of the ring are equal to counts that are computed from a plain list of the ring's
+    /// entries.
     #[test]
     fn the_counts_are_those_of_the_entries_in_the_ring() {
         let (mut ring, mut consumer) = shared_ring(CAPACITY);

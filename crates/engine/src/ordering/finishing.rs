@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(now(), 12, "both are told, one after the other");
     }
 
-    /// A queue that implements only the progress of its transmit ring.
+    /// A queue for tests, which transfers no packets and reports only the progress of its transmit ring.
     struct Sending(Arc<[AtomicU32; 2]>);
 
     impl Queue for Sending {

@@ -171,14 +171,14 @@ mod tests {
     const SLOW: u16 = 1;
     const QUICK: u16 = 2;
 
-    /// Begins a round of each bridge. Returns the time at which all records of the round are due.
+    /// Begins a round of each bridge. Returns the time, in nanoseconds, at which all records of the round are due.
     fn all_due(sweeps: &mut Sweeps, now: u64) -> u64 {
         assert_eq!(sweeps.next(now, |_| false), None, "the records become due over the round");
         now + ROUND_NS
     }
 
-    /// Revalidates one record of the next bridge in the time that `cost` returns for the bridge. Returns the
-    /// bridge and the time.
+    /// Revalidates one record of the next bridge. The revalidation takes the time that `cost` returns for the bridge,
+    /// in nanoseconds. Returns the bridge and this time.
     fn step(sweeps: &mut Sweeps, now: u64, cost: impl Fn(u16) -> u64) -> Option<(u16, u64)> {
         let bridge = sweeps.next(now, |_| false)?;
         let (left, due) = sweeps.round(bridge, now);

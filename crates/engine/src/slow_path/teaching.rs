@@ -12,8 +12,9 @@ use switch::flow::{LearnedFlow, Pipeline};
 
 /// Maximum number of rules that the flow tables may visit to execute the learn actions of one packet.
 const TEACHING: usize = 1 << 18;
-/// Number of intervals for which the permit of a bridge is reserved for the first waiting source. A source that does
-/// not use the permit in this time is no longer waiting.
+/// Number of intervals (half a second each) for which a bridge's permit to exceed the limit of learn actions is
+/// reserved for the first waiting source of packets. A source that does not use the permit in this time is no longer
+/// waiting.
 const RESERVED: u8 = 4;
 
 /// Limiter for the work of learn actions. See the [module](self) documentation.
@@ -211,8 +212,8 @@ mod tests {
         }
     }
 
-    /// Checks that ports without further packets hold up the permit only for a limited time, and that the limiter keeps
-    /// no state of bridges without waiting ports.
+    /// Checks that the permit of a bridge is reserved only for a limited time for a port that has no more packets, and
+    /// that the limiter keeps no state of bridges without waiting ports.
     #[test]
     fn a_port_that_does_not_use_its_turn_loses_it() {
         let mut rig = Rig::new();

@@ -58,8 +58,9 @@ pub struct WorkerContext {
     /// Packets of the current burst that were sent to patch ports, each with the peer port on which the packet arrives
     /// next.
     pub(crate) patched: VecDeque<(PortId, Packet)>,
-    /// Ticket of the packets that the slow path has released and that the worker currently processes. If these packets
-    /// pass a patch port and miss again, the new misses count for the receive queue and the burst of this ticket.
+    /// Receive queue and burst of the packets that the slow path has released and that the worker currently processes.
+    /// If these packets pass a patch port and match no cached megaflow of the next bridge, they wait for the slow path
+    /// again and still count for this receive queue and burst.
     pub(crate) released: Option<Ticket>,
     /// Memory for the output ports of one flood, which is reused for every flood.
     pub(crate) outputs: Box<ArrayVec<(PortId, TagChange), MAX_PORTS>>,

@@ -18,8 +18,8 @@ const AHEAD: usize = 4;
 
 /// Fills the flow keys and header offsets of `burst`, whose packets arrived on `port`.
 ///
-/// On a port of a learning bridge whose configuration needs no more fields, unicast frames are parsed only up to the
-/// EtherType, and the remaining fields of their flow keys are not valid. `uses_rss` is true if software RSS needs
+/// Unicast frames on a port of a learning bridge are parsed only up to the EtherType if nothing else on the port needs
+/// the other fields. The other fields of the flow keys are then not valid. `uses_rss` is true if software RSS needs
 /// complete flow keys.
 pub fn run<R: Recorder>(
     port: PortId,

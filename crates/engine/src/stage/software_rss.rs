@@ -87,10 +87,9 @@ pub(crate) fn step(key: &FlowKey, worker: WorkerId) -> Step {
     Step::SoftwareRss { bucket: u16::try_from(bucket).unwrap_or(0), worker }
 }
 
-/// Hands each packet whose bucket belongs to another worker to that worker. The other packets stay
-/// in `burst`, in order. If the port does not use software RSS, all buckets are moved back to the
-/// worker that owns the queue. This move also keeps the packet order. `seen` is true if the port
-/// has an ingress stage, which has already run.
+/// Hands each packet whose bucket belongs to another worker to that worker. The other packets stay in `burst`, in
+/// order. If the port does not use software RSS, all buckets are moved back to the worker that owns the queue. This
+/// move also keeps the packet order. `seen` states whether an ingress stage of the port has already run on the packets.
 #[allow(clippy::too_many_arguments, reason = "the worker's parts, borrowed apart")]
 pub fn run<R: Recorder>(
     port: PortId,

@@ -1,5 +1,6 @@
-//! Trace report in Open vSwitch's format. Each line is placed under the line that caused it. The indentation increases
-//! only below nodes that have more children.
+//! Trace report in Open vSwitch's format. Each line is placed under the line that caused it, and is indented further
+//! than that line. As in Open vSwitch, a table lookup that is the last step of the preceding table is not indented
+//! further.
 
 use switch::flow::{NormalNote, TraceLine};
 

@@ -184,8 +184,9 @@ fn a_control_thread_leaves_later_events_to_their_owner() {
     second.recv_timeout(SOON).unwrap();
 }
 
-/// Checks that a change without waiting is refused while the events of another control thread are queued or being
-/// passed to the listener. Events of the slow path are no reason to refuse the change.
+/// Checks that [`FlowTables::try_change`], which does not wait for other control threads, is refused while the events
+/// of another control thread are queued or being passed to the listener. Events of the slow path do not cause a
+/// refusal.
 #[test]
 fn a_change_without_waiting_does_not_wait_for_a_control_thread() {
     let tables = tables();
@@ -293,7 +294,7 @@ fn waiting_events_of_the_slow_path_use_limited_memory() {
     assert_eq!(tables.events.state().octets, 0);
 }
 
-/// A listener that panics does not stop the events of other changes.
+/// Checks that the events of later changes are passed to the listener after the listener has panicked.
 #[test]
 fn a_panic_of_the_listener_ends_its_turn() {
     let tables = tables();

@@ -27,7 +27,8 @@ impl Rig {
         Rig { switch, far }
     }
 
-    /// Sends a packet with destination `to` to the first port.
+    /// Sends a packet to the first port. The last three octets of the packet's destination IP address are those of
+    /// `to`.
     fn arrives(&mut self, to: u32) {
         let last = to.to_be_bytes();
         let text = format!(
@@ -39,7 +40,7 @@ impl Rig {
         assert_eq!(self.far[0].transmit(&mut self.switch.pool, &mut batch), 1);
     }
 
-    /// Sends a packet to the first port. Returns the ports that transmit the packet.
+    /// Sends a packet to the first port. Returns the indices of the ports that transmit the packet.
     fn leaves_by(&mut self) -> Vec<usize> {
         self.arrives(2);
         for _ in 0..8 {

@@ -11,7 +11,7 @@ use switch::flow::{Action, Field, FlowMod, Instructions, MAX_CLONES, Match, Mod}
 
 use crate::bench::rules::Switch;
 
-/// Stack of the thread that runs the worker, in octets: an eighth of the stack of a worker's own thread.
+/// Stack size of the thread that runs the worker, in octets: an eighth of the stack size of a worker's own thread.
 const STACK: usize = 256 << 10;
 
 thread_local! {
@@ -30,8 +30,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// Creates a switch with one rule in each of the first tables. The rule of a table has the actions that `actions`
-    /// returns.
+    /// Creates a switch with one rule in each of the first `tables` flow tables. `actions` returns the actions of the
+    /// rule for the number of a table.
     fn new(tables: u8, actions: impl Fn(u8) -> Vec<Action>) -> Rig {
         let mut switch = Switch::new("clones", 2, 1000).unwrap();
         let rule = |table| FlowMod::add(table, 1, Match::ANY, Instructions::apply(actions(table)));
@@ -44,8 +44,8 @@ impl Rig {
         Rig { switch, far }
     }
 
-    /// Sends a packet to the first port. Returns the number of packets that leave by the second port, and the number of
-    /// operations that the worker has visited.
+    /// Sends a packet to the first port. Returns the number of packets that the second port transmits, and the number
+    /// of operations that the worker has visited.
     fn send(&mut self) -> (usize, usize) {
         let frame = spec::parse("eth_dst=02:00:00:00:00:02,ip_src=10.0.0.1,ip_dst=10.0.0.2,udp").unwrap();
         let pool = &mut self.switch.pool;
