@@ -452,8 +452,8 @@ impl HookOffload {
 
     /// Makes the hooks of busy queues drop some frames for a few milliseconds, so that busy flows can move to the hook.
     /// Otherwise a busy flow would stay with the worker: the worker always has a frame of the flow, which the next
-    /// frames must not overtake. A queue is busy if its hook has sent many frames to the worker only to keep their
-    /// order in the last second, or if the queue overflows.
+    /// frames must not overtake. A queue is busy if, in the last second, the queue has overflowed, or its hook has sent
+    /// many frames to the worker only to keep them in order.
     fn relieve(&mut self, ports: &Ports) {
         let mut held = Vec::new();
         let bridged = self.ports.iter_mut().map(|(name, port)| (name, port.stage.orders(), &mut port.seen));

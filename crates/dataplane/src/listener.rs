@@ -14,8 +14,8 @@ const SUCCESSION: Duration = Duration::from_secs(2);
 /// Interval at which a new client tries to become the reader of a ring of captured frames.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Calls `begin`. If the call fails with [`FailureKind::Busy`], repeats it for at most [`SUCCESSION`]. A client that
-/// starts a capture right after the end of another capture is therefore not refused.
+/// Calls `begin`. If the call fails with [`FailureKind::Busy`], repeats the call for at most [`SUCCESSION`]. A client
+/// that starts a capture right after the end of another capture is therefore not refused.
 ///
 /// # Errors
 /// Returns the last error of `begin`.

@@ -2,8 +2,8 @@
 //! trace has a thread that reads the workers' rings. If a client is too slow, frames are dropped and counted. Workers
 //! never wait for a client.
 //!
-//! The thread is created before the capture or trace begins in the engine. If it cannot be created, nothing has to be
-//! undone. A capture or trace without a thread would block all later ones in the engine.
+//! The thread is created before the capture or trace begins in the engine. If the thread cannot be created, nothing has
+//! to be undone. A capture or trace without a thread would block all later captures and traces in the engine.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -293,7 +293,7 @@ fn trace_event(number: u64, traced: &Traced, names: &Names, clock: WallClock) ->
 
 /// Returns the steps in which a frame would be processed: first in the port's hook (XDP program), and then in a worker
 /// if the hook sends the frame to it. `hook` is the result of the hook, and names the device through which the kernel's
-/// routes send the frame. `rule` is the name of the filter rule because of which a worker would drop the frame.
+/// routes send the frame. If a worker would drop the frame because of a filter rule, `rule` is the name of this rule.
 pub fn explain(
     engine: &Engine,
     names: &Names,

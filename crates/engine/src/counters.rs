@@ -60,8 +60,8 @@ impl PortCounters {
         self.drops[reason as usize].add(n);
     }
 
-    /// Adds the totals that a predecessor process has counted for this port to these counters. Only the thread that
-    /// writes these counters may call this function.
+    /// Increases these counters by `before`, the totals that a predecessor process has counted for this port. Only the
+    /// thread that writes these counters may call this function.
     pub(crate) fn add(&self, before: &PortTotals) {
         self.rx_packets.add(before.rx_packets);
         self.rx_bytes.add(before.rx_bytes);

@@ -332,8 +332,8 @@ impl Engine {
     }
 
     /// Publishes a changed forwarding snapshot, and waits until no worker uses the previous snapshot. Packets that
-    /// arrive later are processed with the new snapshot. A worker executes all commands that were sent before the
-    /// publication before it reads the new snapshot.
+    /// arrive later are processed with the new snapshot. Commands that were sent to a worker before the publication are
+    /// executed before the worker reads the new snapshot.
     pub fn update(&self, change: impl FnOnce(&mut Forwarding)) {
         // Workers execute commands between rounds. After this call, each worker executes the commands sent so
         // far before the next round.

@@ -197,8 +197,8 @@ pub struct Unsent {
     /// Whether the kernel has taken no descriptor for `STUCK_NS`. Reports do not wait for the ring until the
     /// kernel takes another descriptor.
     is_stuck: bool,
-    /// Descriptor index at the end of the ring's contents when the wait exceeded `SLOW_NS`. Reports do not wait
-    /// for the ring until the kernel has taken the descriptors up to this index. `None` if no wait has exceeded
+    /// Index up to which the ring contained descriptors at the time when the wait exceeded `SLOW_NS`. Reports do not
+    /// wait for the ring until the kernel has taken the descriptors up to this index. `None` if no wait has exceeded
     /// `SLOW_NS`.
     slow_until: Option<u32>,
 }

@@ -549,9 +549,9 @@ fn change_tables(pipeline: &mut Pipeline, tables: Range<u8>, change: &TableMod) 
     }
 }
 
-/// Applies changes of flow entries, groups and meters that an OpenFlow session has requested. Reports all of them as
-/// one event to sessions that monitor changes. Packet-outs among the requests are translated into datapath actions and
-/// returned.
+/// Applies changes of flow entries, groups and meters that an OpenFlow session has requested. Reports all changes of
+/// the request in one event to sessions that monitor changes. Returns the packet-outs of the request, translated into
+/// datapath actions.
 fn modify_for(
     pipeline: &mut Pipeline,
     changes: &[Mod],

@@ -31,7 +31,7 @@ pub struct Offer {
     #[serde(default)]
     pub made_by: String,
     /// Whether the predecessor sends [`Order`]s after the hand-over state. A predecessor that sends no orders expects
-    /// the successor to start its workers before it answers the hand-over state with [`Reply::Ready`].
+    /// that the successor starts its workers and then answers the hand-over state with [`Reply::Ready`].
     #[serde(default)]
     pub commit: bool,
 }

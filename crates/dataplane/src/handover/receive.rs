@@ -24,8 +24,8 @@ use crate::running_state::RunningState;
 use crate::{engine_config, fault, machine};
 
 /// Time limit for each message from the predecessor, which may have to stop its workers and to convert millions of flow
-/// entries before it sends. If the predecessor ends, the successor detects the end without waiting for the time limit.
-/// The predecessor has separate time limits, and ends a successor that exceeds these limits.
+/// entries before it sends a message. If the predecessor ends, the successor detects the end without waiting for the
+/// time limit. The predecessor has separate time limits, and ends a successor that exceeds these limits.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Listening sockets that a predecessor has handed over.
@@ -191,9 +191,9 @@ impl Prepared {
     }
 }
 
-/// Returns the settings of the configuration section `[memory]` with which the predecessor's frame memory was
-/// created. If the predecessor does not send them, returns the settings in the configuration file, with the
-/// actual size of the memory.
+/// Returns the settings of the configuration section `[memory]` with which the predecessor's frame memory was created.
+/// If the predecessor does not send these settings, returns the settings in the configuration file, with the actual
+/// size of the memory.
 fn made_by(offer: &Offer, file: &Config) -> model::Memory {
     let said = Some(&offer.made_by).filter(|text| !text.is_empty());
     let said = said.and_then(|text| model::load(text, "the predecessor's memory").ok());

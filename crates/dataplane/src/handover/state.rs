@@ -1,9 +1,9 @@
 //! Hand-over state as plain values, without file descriptors.
 //!
 //! The state is a JSON text of version [`VERSION`](super::VERSION). Small, frequent records are encoded as lists of
-//! values without field names. A release may add fields to the other records. Releases without the added fields ignore
-//! them and do not send them, although they have the same version number. An earlier release refuses a list with an
-//! added value. A receiver refuses the whole text if one value has an unknown kind.
+//! values without field names. A release may add a field to the other records without a new version number. Releases
+//! that do not have the field ignore a received field and do not send the field. An earlier release refuses a list with
+//! an added value. A receiver refuses the whole text if one value has an unknown kind.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -67,8 +67,8 @@ impl Running {
     }
 }
 
-/// Announces the IP addresses in `due`, which must be sorted by device, because one socket is used for all addresses of
-/// a device: the kernel takes milliseconds to close a socket. Returns the number of announcements sent.
+/// Announces the IP addresses in `due`. Addresses of one device must be adjacent in `due`, because they are announced
+/// through one socket: the kernel takes milliseconds to close a socket. Returns the number of announcements sent.
 fn send_all<S>(
     due: &[Own],
     routes: bool,

@@ -67,8 +67,8 @@ pub struct Wanted<'a> {
     pub interface: u16,
     pub sources: Sources,
     pub seed: u32,
-    /// Outer VLAN IDs of the port's VLANs. The second value is the number of the VLAN's router interface if hooks
-    /// route its packets, or `None` if workers route them.
+    /// Outer VLAN IDs of the port's VLANs, each with the number of the VLAN's router interface if hooks route the
+    /// packets of the VLAN, or `None` if workers route these packets.
     pub vlans: Vec<(u16, Option<u16>)>,
     /// Whether the outer tag of some VLANs of the port is a service tag (802.1ad).
     pub service: bool,

@@ -476,8 +476,8 @@ impl Vlan {
     }
 }
 
-/// Returns the outer VLAN IDs of a port's VLANs. The second value is the number of the VLAN's router interface
-/// if hooks route its packets, or `None` if workers route them.
+/// Returns the outer VLAN IDs of a port's VLANs. The second value is the number of the VLAN's router interface if hooks
+/// route the packets of the VLAN, or `None` if workers route these packets.
 fn of_hook<'v>(vlans: impl Iterator<Item = &'v Vlan>) -> Vec<(u16, Option<u16>)> {
     let mut all = BTreeMap::new();
     for vlan in vlans {

@@ -1,5 +1,5 @@
-//! An OpenFlow bridge with one worker and one slow path, for scenarios that run both on one thread or each on
-//! a core of its own.
+//! An OpenFlow bridge with one worker and one slow path. Some scenarios run the worker and the slow path on one thread.
+//! Other scenarios run each of them on a separate core.
 
 #![allow(clippy::disallowed_types, reason = "the slow path's bridges stand behind a lock of control threads")]
 
@@ -86,8 +86,8 @@ impl Switch {
         assert!(done.is_ok(), "a rule of the bench is refused: {done:?}");
     }
 
-    /// Runs one round of the worker and one round of the slow path on this thread. Returns the number of
-    /// packets that the worker has found.
+    /// Runs one round of the worker and one round of the slow path on this thread. Returns the number of packets that
+    /// the worker has taken from its queues and rings.
     pub fn turn(&mut self) -> usize {
         let packets = self.worker.round();
         if let Some(slow_path) = &mut self.slow_path {

@@ -6,9 +6,9 @@
 //! are already running may still match it. When these programs have ended, the slow path reads the final
 //! statistics and reuses the statistics slot. Barriers wait for the same grace period.
 //!
-//! All ingress ports share the hook's flow table. If a port with fewer megaflows or masks needs the place of another
-//! port's megaflow, this megaflow is displaced. A displaced megaflow is removed from the hook at its next evaluation,
-//! like a cold megaflow.
+//! All ingress ports share the hook's flow table. If a port with fewer megaflows or masks needs the space that another
+//! port's megaflow occupies in the table, this megaflow is displaced. A displaced megaflow is removed from the hook at
+//! its next evaluation, like a cold megaflow.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

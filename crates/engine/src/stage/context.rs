@@ -15,7 +15,7 @@ use crate::capture::{CaptureTap, Direction};
 use crate::counters::{MAX_PORTS, WorkerCounters};
 
 /// Maximum number of copies that the packets of one burst may cause. A copy of a packet that spans several frames
-/// counts once for every four frames. Flooded packets for which no copy is left are dropped with the reason
+/// counts once for every four frames. Flooded packets that would exceed this number are dropped with the reason
 /// `clone-budget`.
 pub const CLONE_BUDGET: u32 = 4096;
 

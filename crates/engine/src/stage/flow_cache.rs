@@ -80,7 +80,8 @@ pub struct FlowsView {
     pub flows: usize,
     /// Number of distinct masks of the installed megaflows.
     pub masks: usize,
-    /// Number of hits of each tier of the cache, number of misses, and number of probes.
+    /// Number of hits of each tier of the cache, number of packets that matched no megaflow, and number of lookups of a
+    /// packet under one megaflow mask (probes).
     pub counters: FlowCounters,
     /// Size of the cache in bytes.
     pub memory: usize,

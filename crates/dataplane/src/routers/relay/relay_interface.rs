@@ -326,9 +326,9 @@ impl RelayInterface {
         self.ways = self.allowed.iter().map(ways).collect();
     }
 
-    /// Checks whether a server's DHCP reply may be sent to a client. The source address of the reply must be one of the
-    /// interface's servers, and the reply must have arrived on a device through which the route to this server leads.
-    /// Counts a refused reply.
+    /// Checks whether a server's DHCP reply may be sent to a client. The source address of the reply must be the
+    /// address of one of the interface's DHCP servers, and the reply must have arrived on a device through which the
+    /// route to this server leads. Counts a refused reply.
     fn lets_down(&mut self, from: IpAddr, arrived_by: u32) -> bool {
         let is_routed = self.ways.get(&from).is_some_and(|ways| ways.contains(&arrived_by));
         let refused = if !is_routed && (arrived_by != LOOPBACK || !self.allowed.contains(&from)) {
