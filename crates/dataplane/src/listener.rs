@@ -34,7 +34,7 @@ pub fn succeed<T>(mut begin: impl FnMut() -> Result<T, PlaneError>) -> Result<T,
 /// Queue of captured frames to an API client, with counts of the frames that were dropped before the client read them.
 pub struct Listener {
     to: Sender<CapturedFrame>,
-    /// Total number of captured frames that did not fit into the ring from the data path.
+    /// Total number of captured frames that did not fit into the ring between the data path and the daemon's thread.
     missed: u64,
     /// Total number of captured frames that did not fit into the client's queue.
     lost: u64,

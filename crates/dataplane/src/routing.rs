@@ -131,7 +131,7 @@ impl<K: Ord + Clone> Failures<K> {
     }
 }
 
-/// Removes the routing stage from a port's hook. The kernel's network stack then forwards.
+/// Removes the routing stage from a port's hook. The kernel's network stack then forwards the packets of the port.
 ///
 /// # Errors
 /// Returns an error if the hook's program cannot be replaced.

@@ -49,7 +49,7 @@ use super::routers::{self, AllSessions, Routers};
 use super::routing::KernelRouting;
 use super::steering::{self, SteeringPolicies};
 
-/// State of the running data plane, which one lock guards.
+/// State of the running data plane. One lock protects the whole state.
 pub struct RunningState {
     /// Configuration that is currently applied.
     pub config: Config,
@@ -188,8 +188,9 @@ impl RunningState {
         Ok(notes)
     }
 
-    /// Changes the running configuration to `new`. While the daemon is `starting`, some ports' hooks may still run
-    /// placeholder programs afterwards.
+    /// Changes the running configuration to `new`. While the daemon is `starting`, the hooks of some ports may still
+    /// run placeholder programs when the function returns. These programs must then be replaced by the ports' own
+    /// programs.
     fn change_to(
         &mut self,
         engine: &Engine,
@@ -404,7 +405,7 @@ impl RunningState {
         }
     }
 
-    /// Removes filter rules, blocked prefixes and exact flows of the steering that have expired.
+    /// Removes filter rules, blocked prefixes and exact flows of steering policies that have expired.
     pub fn expire(&mut self, engine: &Engine, remaining: Remaining) {
         self.filters.expire(&mut self.ports, remaining);
         self.filters_have_changed(engine);

@@ -36,7 +36,7 @@ fn owner(name: &SteeringName) -> u32 {
     hash.max(1)
 }
 
-/// Maximum number of exact flows that are listed during one lock of the data plane.
+/// Maximum number of exact flows that are listed before the data plane is unlocked for other threads.
 const SLICE: usize = 4096;
 
 /// Position in the list of a policy's exact flows, directly after one of the flows.

@@ -23,7 +23,7 @@ use crate::ids::Names;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum total time for which [`Shown::memory`] waits for locked flow tables, over all bridges.
 const MEMORY_PATIENCE: Duration = Duration::from_millis(20);
-/// Number of megaflows whose flow entries are looked up during one lock of the flow tables.
+/// Number of megaflows whose flow entries are looked up before the flow tables are unlocked for other threads.
 const SLICE: usize = 128;
 /// Maximum total size in octets of the texts in one list. A client of the API can request a lower maximum
 /// ([`FlowQuery::text_octets`]).
@@ -377,7 +377,7 @@ impl Shown {
     }
 }
 
-/// Table, priority and match of a flow entry. These values identify the entry in texts.
+/// Table number, priority and match of a flow entry. Together, these values identify the flow entry.
 type RuleKey = (u8, u16, Match);
 
 /// Returns the table, priority and match of the flow entries from which a megaflow was computed. Flow entries that no

@@ -48,8 +48,8 @@ pub struct Parts {
     state: HandoverState,
     ports: Vec<Part>,
     mirrors: Vec<Mirror>,
-    /// Device queues that may still use the frames in quarantine (frames of closed zero-copy sockets), in the
-    /// order of the quarantine.
+    /// For each record of the quarantine (frames of closed zero-copy sockets), in order, the device queue that may
+    /// still use the frames of the record. `None` for an unknown queue.
     pub(super) places: Vec<Option<Place>>,
     /// BPF links of the hooks of ports that must be opened again. The hooks stay attached until the links are closed.
     lost_links: Vec<OwnedFd>,

@@ -63,8 +63,8 @@ pub struct HandoverState {
     /// Frames of closed zero-copy sockets, which the kernel may still use.
     #[serde(default)]
     pub quarantine: Vec<QuarantineRecord>,
-    /// Device queues that may still use the frames in `quarantine`, in the order of `quarantine`. `None` for an unknown
-    /// queue.
+    /// For each record of `quarantine`, in order, the device queue that may still use the frames of the record. `None`
+    /// for an unknown queue.
     #[serde(default)]
     pub places: Vec<Option<PlaceRecord>>,
     /// Number of seconds since the first predecessor started, which is the period that the port counters

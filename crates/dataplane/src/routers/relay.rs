@@ -148,7 +148,7 @@ struct Thread {
     state: Arc<Mutex<State>>,
     stop: Arc<OwnedFd>,
     interface_relays: RelayInterfaces,
-    /// Interfaces on which DHCP cannot be relayed and for which this has already been logged.
+    /// Interfaces on which DHCP cannot be relayed. The failure to relay on these interfaces has already been logged.
     failed: BTreeSet<Key>,
 }
 

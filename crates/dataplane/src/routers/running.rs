@@ -52,7 +52,7 @@ pub struct Running {
     /// Mirror devices (TAPs) of interfaces for which the kernel has no other device: VLANs of ports, and ports without
     /// a kernel device.
     pub mirrors: BTreeMap<(PortName, Option<VlanTags>), MirrorDevice>,
-    /// Interfaces whose mirror device could not be created and for which this has already been logged.
+    /// Interfaces whose mirror device could not be created. The failure has already been logged for these interfaces.
     pub mirrorless: BTreeSet<(PortName, Option<VlanTags>)>,
     /// DHCP relay of the router. `None` if no interface uses it.
     pub relay: Option<Relay>,

@@ -42,7 +42,7 @@ impl Engine {
 }
 
 impl Resumed {
-    /// Adds the values that the predecessor process has counted for a port (`before`) to the port's counters.
+    /// Increases the counters of a port by `before`, the values that the predecessor process has counted for the port.
     pub fn count(&self, port: PortId, before: &PortTotals) {
         // The slow path is the only writer of this block and does not run yet.
         self.engine.decided.port(port).add(before);

@@ -27,8 +27,8 @@ pub struct Compiled {
     pub(crate) kind: Kind,
     /// Meters that the operations use, sorted by meter identifier.
     pub(crate) meters: Vec<(u32, Arc<MeterLive>)>,
-    /// For each operation, whether it outputs the packet or a copy of the packet. Empty unless `kind` is
-    /// [`Kind::Steps`].
+    /// [`Departure`] of each operation: whether the operation outputs nothing, a copy of the packet, or the packet
+    /// itself. Empty unless `kind` is [`Kind::Steps`].
     pub(crate) departures: Box<[Departure]>,
     /// Drop reason that is counted for packets that the actions do not output.
     pub(crate) dropped: DropReason,
@@ -95,9 +95,10 @@ impl Compiled {
 /// Returns the [`Departure`] of each operation of a program. The time is linear in the number of operations, and the
 /// clones may be nested arbitrarily deep.
 fn departures(ops: &[Op]) -> Box<[Departure]> {
-    /// A list whose operations are being visited.
+    /// A list of operations (the program or the content of a clone) that is being visited.
     struct List {
-        /// Index of the clone that applies the list to a copy. `None` for the program.
+        /// Index of the clone operation that applies the list to a copy of the packet. `None` if the list is the
+        /// program.
         clone: Option<usize>,
         /// Index after the last operation of the list (exclusive end).
         end: usize,

@@ -37,13 +37,13 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 /// function is called by one thread at a time, in the order of the changes that caused the events.
 pub type Listener = Arc<dyn Fn(Vec<Event>) + Send + Sync>;
 
-/// An entry of the queue.
+/// An entry of a bridge's event queue.
 enum Entry {
-    /// Events of a control thread. The thread waits until the events were sent.
+    /// Events of a control thread. The thread waits until the events were sent to the listener.
     Control(Vec<Event>),
     /// Events of the slow path.
     SlowPath(Deferred),
-    /// A function that must be called after the earlier events were sent.
+    /// A function that must be called after all earlier entries were sent to the listener.
     Notify(Box<dyn FnOnce() + Send>),
 }
 
@@ -141,7 +141,7 @@ impl State {
     }
 }
 
-/// Events of one bridge on their way to the listener. See the [module](self) documentation.
+/// Queue of one bridge's OpenFlow events that wait for the listener. See the [module](self) documentation.
 #[derive(Default)]
 pub(super) struct EventQueue {
     state: Mutex<State>,

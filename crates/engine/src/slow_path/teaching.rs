@@ -37,11 +37,12 @@ pub(super) enum Source {
 /// Permit of a bridge to execute one learn action that exceeds the limit of work.
 #[derive(Default)]
 struct Permit {
-    /// Source that has used the permit since the last call of `turn`.
+    /// Source of packets (a port, or the packet-outs of the bridge) that has used the permit since the last call of
+    /// `turn`.
     used_by: Option<Source>,
-    /// Sources whose learn actions were skipped, in the order in which they get the permit.
+    /// Sources of packets whose learn actions were skipped, in the order in which these sources get the permit.
     waiting: VecDeque<Source>,
-    /// Number of intervals in which the first waiting source has not used the permit.
+    /// Number of intervals (half a second each) in which the first waiting source has not used the permit.
     unused: u8,
 }
 

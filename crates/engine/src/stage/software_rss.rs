@@ -17,8 +17,8 @@ use crate::state::RSS_BUCKETS;
 /// table adopts the change one bucket after the other.
 pub struct Applied {
     table: Box<[WorkerId; RSS_BUCKETS]>,
-    /// Table of the forwarding snapshot to which the table in effect is equal. `None` while the two
-    /// tables differ.
+    /// Table of the forwarding snapshot, if the table in effect is equal to this table. `None` while the two tables
+    /// differ.
     reached: Option<Arc<[WorkerId; RSS_BUCKETS]>>,
     /// Whether other workers may still hold packets of the queue, or packets of the queue may wait for other
     /// workers.

@@ -64,8 +64,8 @@ fn change_as_slow_path(tables: &FlowTables, change: impl FnOnce(&mut Pipeline)) 
     tables.unlock_for_packets(pipeline);
 }
 
-/// Sets a listener that reports the start of each call and then waits for a permission. Returns the reports and the
-/// sender of the permissions.
+/// Sets a listener that reports the start of each call and then waits for a permission to return. Returns the receiver
+/// of the reports and the sender of the permissions.
 fn listen_slowly(tables: &FlowTables) -> (Receiver<Vec<Event>>, Sender<()>) {
     let ((report, reports), (permit, permitted)) = (channel(), channel());
     let permitted = Mutex::new(permitted);
@@ -163,8 +163,8 @@ fn the_slow_path_does_not_wait_for_the_listener() {
     assert_eq!((first.recv_timeout(SOON), second.recv_timeout(SOON)), (Ok(()), Ok(())));
 }
 
-/// Checks that a control thread does not pass the events of another control thread after its own events. The other
-/// control thread does so.
+/// Checks that a control thread passes its own events to the listener, but not the later events of another control
+/// thread. The other control thread passes these later events.
 #[test]
 fn a_control_thread_leaves_later_events_to_their_owner() {
     let tables = tables();
@@ -214,8 +214,8 @@ fn a_change_without_waiting_does_not_wait_for_a_control_thread() {
     assert_eq!(numbers(&reports.recv_timeout(SOON).unwrap()), [9]);
 }
 
-/// Checks that the slow path passes its events itself if no other thread does, and that a control thread waits
-/// meanwhile.
+/// Checks that the slow path passes its events to the listener itself if no other thread is passing events, and that a
+/// control thread waits until the slow path has passed these events.
 #[test]
 fn a_control_thread_waits_for_the_slow_path() {
     let tables = tables();
@@ -308,7 +308,7 @@ fn a_panic_of_the_listener_ends_its_turn() {
     assert_eq!(numbers(&reports.try_recv().unwrap()), [2]);
 }
 
-/// Checks that the slow path passes its earlier events if the listener has panicked in the control thread that would
+/// Checks that the slow path passes all its queued events if the listener has panicked in the control thread that would
 /// have passed them.
 #[test]
 fn the_slow_path_takes_over_after_a_panic() {

@@ -1,5 +1,5 @@
-//! Rewrites packets for transmission to a neighbor: the MAC addresses, the hop limit and the IPv4 checksum.
-//! The packets are counted for each neighbor.
+//! Rewrites packets for transmission to a neighbour: the MAC addresses, the hop limit and the IPv4 checksum. The
+//! packets are counted for each neighbour.
 
 use packet::{DropReason, FlowKey, L3Kind, WorkerId};
 use port::{Flags, FrameMemory, Packet, offload};
