@@ -29,8 +29,8 @@ fn has_filter(wanted: &PortSpec) -> bool {
 }
 
 /// Attaches a guard (a program that drops all frames that a device passes to the kernel) to the device of each named
-/// port whose hook has a filter according to `config`. The names are those of ports whose file descriptors were sent in
-/// a hand-over.
+/// port whose hook has a filter according to `config`. The caller passes ports whose file descriptors were sent in a
+/// hand-over.
 pub fn guards<'a>(names: impl IntoIterator<Item = &'a String>, config: &Config) -> Vec<IngressGuard> {
     let names = names.into_iter().filter_map(|name| name.parse::<PortName>().ok());
     names.filter_map(|name| guard_port(&name, &PortSpec::of(config, &name)?)).collect()

@@ -133,7 +133,7 @@ pub fn absent(kind: &PortKind) -> Option<String> {
 }
 
 /// Returns the settings for a port's veth pair. `speaks` means that the kernel also transmits packets on the near end
-/// (the device of the pair that is the port).
+/// (the end of the pair that the daemon uses as the port).
 pub fn pair(port: &model::Veth, mtu: Option<u32>, speaks: bool) -> VethConfig {
     VethConfig {
         netns: port.peer.namespace.as_ref().map(|namespace| Netns::Path(namespace.path())),
@@ -147,8 +147,8 @@ pub fn pair(port: &model::Veth, mtu: Option<u32>, speaks: bool) -> VethConfig {
     }
 }
 
-/// Opens a port of kind veth pair: the device of the pair that belongs to the daemon (near end) is opened over AF_XDP.
-/// An existing pair is used.
+/// Opens a veth pair as a port. The near end (the end of the pair that the daemon uses as the port) is opened over
+/// AF_XDP. An existing pair is used.
 fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Result<Opened, PlaneError> {
     let wanted = VethConfig { first: request.ends, ..pair(port, request.mtu, request.speaks) };
     // A pair that another process serves is not changed.

@@ -75,8 +75,8 @@ pub struct RunningState {
     pub moves: Moves,
     /// Number of polls of the routers since the start of the daemon. The routers are polled once a second.
     pub seconds: u64,
-    /// Whether the ports come from a hand-over. If so, this process does not leave their hooks attached for the next
-    /// start of the daemon when its configuration fails.
+    /// Whether the ports come from a hand-over. If so, this process continues with the ports even if a configuration
+    /// cannot be applied, and does not leave the ports' hooks to the next start of the daemon.
     pub is_handed_over: bool,
 }
 

@@ -150,7 +150,8 @@ fn anew(frame: &[u8]) -> String {
     }
 }
 
-/// Reason in the text about a packet if the hook's counter that the packet increments has no specific text.
+/// Default text of the reason why a hook passes a frame to the kernel. The text is used if the hook counts the frame in
+/// a counter without a specific text.
 const UNTOLD: &str = "so its counter says";
 
 /// Returns the reason why the hook passes a frame to the kernel, as text.

@@ -12,9 +12,9 @@ use switch::flow::{LearnedFlow, Pipeline};
 
 /// Maximum number of rules that the flow tables may visit to execute the learn actions of one packet.
 const TEACHING: usize = 1 << 18;
-/// Number of intervals (half a second each) for which a bridge's permit to exceed the limit of learn actions is
-/// reserved for the first waiting source of packets. A source that does not use the permit in this time is no longer
-/// waiting.
+/// Number of intervals (half a second each) for which a bridge's permit, which allows one learn action to exceed the
+/// limit of work, is reserved for the first waiting source of packets. A source that does not use the permit in this
+/// time is no longer waiting.
 const RESERVED: u8 = 4;
 
 /// Limiter for the work of learn actions. See the [module](self) documentation.
