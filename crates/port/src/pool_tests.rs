@@ -1,5 +1,5 @@
-//! Tests that compare packets and pools with plain vectors. The tests check the contents of chains, and that
-//! no frame is lost or duplicated by any sequence of operations.
+//! Tests that compare packets and pools with plain vectors. No sequence of operations may lose or duplicate a frame.
+//! The contents of packets that consist of several frames (chains) must equal the vectors.
 
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Applies one step to a packet and to the vector that models it. The contents of new bytes in a
-/// packet are undefined, so these bytes are copied from the packet to the vector.
+/// Applies one operation of a test to a packet, and to the vector that models the packet. The contents of new bytes in
+/// a packet are undefined, so these bytes are copied from the packet to the vector.
 fn apply(step: Step, packets: &mut Vec<(Packet, Vec<u8>)>, pool: &mut FramePool) {
     let memory = pool.memory_arc();
     match step {

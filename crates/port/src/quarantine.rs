@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 
 use crate::af_xdp::is_free;
 
-/// Maximum time that frames stay in quarantine if their queue cannot be checked. On any working machine, the
-/// kernel's work queue needs less time to release the frames.
+/// Maximum time that frames stay in quarantine if their queue cannot be checked. On any machine that works normally,
+/// the kernel's work queue needs less time to release the frames.
 pub const HOLD: Duration = Duration::from_secs(10);
 /// Additional time that frames stay in quarantine while the check reports that a socket is bound to their
 /// queue.
@@ -55,7 +55,7 @@ impl Place {
     }
 
     /// Returns the identification of queue `queue` of the device with interface index `ifindex` in `namespace`. Returns
-    /// `None` if the interface index is 0 (unknown), or if the file descriptor does not refer to a file.
+    /// `None` if the interface index is 0 (unknown), or if the inode number of `namespace` cannot be read.
     #[must_use]
     pub fn within(namespace: OwnedFd, ifindex: u32, queue: u32) -> Option<Place> {
         let inode = rustix::fs::fstat(&namespace).ok()?.st_ino;
@@ -140,8 +140,8 @@ impl Quarantine {
         })
     }
 
-    /// Returns the number of quarantined frames that the kernel has kept for longer than the
-    /// release of frames should take.
+    /// Returns the number of quarantined frames that the kernel should have released by now, because their maximum time
+    /// in quarantine (without [`BUSY_HOLD`]) has passed.
     pub fn overdue(&self, now: Instant) -> usize {
         self.held().iter().filter(|held| now >= held.until).map(|held| held.frames.len()).sum()
     }

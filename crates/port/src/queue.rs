@@ -48,7 +48,7 @@ pub struct QueueCounters {
 /// State of the device to which a queue belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueState {
-    /// The device is present and up, as far as known.
+    /// The device is present and up, or its state is not known.
     #[default]
     Up,
     /// The device is down. Packets to transmit wait in the ring until the device is up again.
@@ -75,8 +75,7 @@ pub struct QueueStatus {
     pub zero_copy: bool,
     /// Whether system calls are made only when the kernel requests a wake-up (XDP_USE_NEED_WAKEUP).
     pub need_wakeup: bool,
-    /// Reasons for which the queue is not in a mode with better performance. The list is empty if the best mode
-    /// is in use.
+    /// Reasons why the queue is not in a mode with better performance. The list is empty if the best mode is in use.
     pub reasons: Vec<String>,
 }
 

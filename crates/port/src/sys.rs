@@ -125,8 +125,8 @@ pub(crate) fn namespace_of(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets a sysctl under `/proc/sys`, in the network namespace of the calling thread. The call also succeeds if the
-/// kernel does not have the sysctl, because the kernel then lacks the feature.
+/// Sets a sysctl under `/proc/sys`, in the network namespace of the calling thread. A sysctl that does not exist is not
+/// an error, because a kernel without the sysctl also lacks the feature.
 pub(crate) fn set_sysctl(path: &str, value: &str) -> io::Result<()> {
     match std::fs::write(format!("/proc/sys/{path}"), value) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

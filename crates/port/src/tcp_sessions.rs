@@ -119,8 +119,8 @@ mod tests {
         }
     }
 
-    /// Checks that a query returns only the sessions of this query, even if the previous query was
-    /// truncated.
+    /// Checks that a query returns at most the requested number of sessions for each end, and that sessions which a
+    /// truncated query has not returned do not appear in the result of the next query.
     #[test]
     fn at_most_the_given_number_of_sessions_of_each_end_is_returned() {
         let listener = std::net::TcpListener::bind("[::1]:0").unwrap();

@@ -73,8 +73,8 @@ impl TcpUsers {
     }
 }
 
-/// Opens a socket for socket diagnostics, and checks that the kernel supports them. The check requests
-/// sockets in no TCP state. The answer is an empty list or an error.
+/// Opens a socket for socket diagnostics, and checks that the kernel supports them. The check requests sockets with an
+/// empty bit mask of TCP states. The answer is an empty list, or an error if diagnostics are not supported.
 fn diagnostics() -> Result<Netlink, NetlinkError> {
     let mut netlink = Netlink::open_for(Some(SOCK_DIAG))?;
     let any = SocketAddr::new(IpAddr::from([0; 4]), 0);
@@ -158,8 +158,8 @@ fn find(list: &str, from: &str, to: &str) -> User {
     found
 }
 
-/// Formats an address as in the kernel's socket list, which contains words in host byte order. `v6` selects
-/// the format of the IPv6 list. Returns `None` for an IPv6 address if `v6` is false.
+/// Formats an address as in the kernel's socket list, which prints each 32-bit word of the address in host byte order.
+/// `v6` selects the format of the IPv6 list. Returns `None` for an IPv6 address if `v6` is false.
 fn listed(address: SocketAddr, v6: bool) -> Option<String> {
     let octets: Vec<u8> = match (address.ip(), v6) {
         (IpAddr::V4(v4), false) => v4.octets().to_vec(),
@@ -178,8 +178,8 @@ fn listed(address: SocketAddr, v6: bool) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Checks socket diagnostics and the search of the socket list, for IPv4, for IPv6, and for IPv4 over an
-    /// IPv6 socket.
+    /// Checks that the user of an open socket of this process is found, both with socket diagnostics and in the socket
+    /// list. The socket is tested over IPv4, over IPv6, and over IPv4 with an IPv6 socket.
     #[test]
     fn a_socket_of_this_process_is_found_while_it_is_open() {
         for (at, to, own) in [

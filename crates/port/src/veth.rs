@@ -48,9 +48,9 @@ const FAR_OFFLOADS: [(&str, bool); 14] = [
 ];
 
 /// Offload features of the near end with their settings. VLAN tags stay in the frame in both directions. TCP
-/// segmentation is disabled, because the kernel passes frames of AF_XDP sockets to the NAPI of the peer only without it
-/// (`veth_skb_is_eligible_for_gro`). Otherwise these frames take the backlog of a CPU, where frames that the XDP hook
-/// redirects to the peer can overtake them.
+/// segmentation is disabled, because otherwise the kernel does not pass frames of AF_XDP sockets to the NAPI of the
+/// peer (`veth_skb_is_eligible_for_gro`). These frames would then take the backlog of a CPU, where frames that the XDP
+/// hook redirects to the peer can overtake them.
 const NEAR_OFFLOADS: [(&str, bool); 9] = [
     ("tx-tcp-segmentation", false),
     ("tx-tcp-ecn-segmentation", false),

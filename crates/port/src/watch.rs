@@ -46,9 +46,9 @@ pub enum LinkEvent {
         /// New MTU of the device in bytes.
         mtu: u32,
     },
-    /// The attached XDP program or its mode has changed. The kernel reports a change of a program that was
-    /// attached through netlink. A change of a program that was attached through a link (`bpf_link`) is
-    /// noticed only with the next other change of the device or with a [`LinkWatch::resync`].
+    /// The attached XDP program or its mode has changed. The kernel reports a change of a program that was attached
+    /// through netlink. The kernel does not report a change of a program that was attached through a link (`bpf_link`).
+    /// Such a change is noticed when another change of the device is reported, or at a [`LinkWatch::resync`].
     Xdp {
         /// Interface index of the device.
         ifindex: u32,

@@ -13,7 +13,7 @@ use port::af_xdp::{AfXdpCause, AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll,
 use port::veth::{self, VethConfig};
 use port::{Batch, Depot, Exported, FrameMemory, FramePool, Queue, QueueState};
 
-/// A lab with a veth pair: the near end is in a namespace of its own, and the peer is in the namespace of a host.
+/// A test set-up with a veth pair: the near end is in its own namespace, and the peer is in the namespace of a host.
 struct Lab {
     ours: Space,
     host: Space,
@@ -46,7 +46,7 @@ fn send_all(queue: &mut AfXdpQueue, pool: &mut FramePool, batch: &mut Batch) {
     panic!("{} packets could not be sent", batch.len());
 }
 
-/// Sends frames from the host, echoes them, and checks the frames that the host receives.
+/// Sends frames from the host, echoes each frame through the queue, and checks the frames that the host receives back.
 fn echo(lab: &Lab, queue: &mut AfXdpQueue, pool: &mut FramePool, sizes: &[usize]) {
     let wire = lab.host.run(|| Wire::open("far0"));
     for (n, size) in (0..).zip(sizes) {

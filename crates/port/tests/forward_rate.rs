@@ -1,5 +1,5 @@
-//! Measurement of the worker's CPU time per packet for forwarding between two AF_XDP ports, which other load
-//! on the machine hardly affects: `cargo test --release -p port --test forward_rate -- --ignored
+//! Measures the CPU time that a worker needs for each packet when it forwards between two AF_XDP ports. Other load on
+//! the machine hardly affects this time. Command: `cargo test --release -p port --test forward_rate -- --ignored
 //! --nocapture`.
 #![allow(unsafe_code, reason = "reads the thread's processor time")]
 #![allow(clippy::cast_possible_truncation, clippy::unwrap_used, reason = "a failure is the test's")]

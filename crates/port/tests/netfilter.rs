@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 
 use common::{Space, privileged};
 
-/// Checks that a chain that applies to forwarded packets is reported even if other chains contain more rules than are
-/// read, and that a chain without rules is not reported.
+/// Checks that a chain that applies to forwarded packets is reported even if other chains contain more rules than the
+/// query reads, and that a chain without rules is not reported.
 #[test]
 fn only_chains_that_decide_are_told_among_many_rules() {
     let name = "only_chains_that_decide_are_told_among_many_rules";

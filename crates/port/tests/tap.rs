@@ -31,14 +31,14 @@ fn tap(space: &Space, name: &str, last: u8, mtu: u32, queues: u32) -> Tap {
     tap
 }
 
-/// Forwards between two queues until stopped. Records the length of the largest packet and the largest number
-/// of segments.
+/// A forwarder between two queues, which runs until it is stopped. The forwarder records the length of the largest
+/// packet, and the number of packets whose checksum was left incomplete.
 struct Wire<'a> {
     pool: FramePool,
     stop: &'a AtomicBool,
     largest: usize,
     unfinished: usize,
-    /// Whether all offloads are completed in software, as for a port without offloads.
+    /// Whether the forwarder completes all offloads in software, as for a port without offloads.
     software: bool,
 }
 
@@ -77,7 +77,7 @@ impl Wire<'_> {
     }
 }
 
-/// Stops the wire when dropped, also after a failed assertion, so that the test ends.
+/// Stops the forwarder ([`Wire`]) when dropped, also after a failed assertion, so that the test ends.
 struct Stopper<'a>(&'a AtomicBool);
 
 impl Drop for Stopper<'_> {
@@ -86,8 +86,8 @@ impl Drop for Stopper<'_> {
     }
 }
 
-/// Transfers a megabyte in each direction over TCP, and datagrams over UDP, between two hosts on TAPs. Returns the
-/// maxima that the wire recorded.
+/// Transfers a megabyte in each direction over TCP, and a datagram over UDP, between two hosts on TAPs. Returns the
+/// length of the largest packet and the number of packets with incomplete checksums, as [`Wire`] recorded them.
 fn transfer(software: bool) -> (usize, usize) {
     let (left, right) = (Space::new(), Space::new());
     let mut a = tap(&left, "tap0", 1, 1500, 1).queues.remove(0);
@@ -158,7 +158,8 @@ fn send_one(queue: &mut TapQueue, pool: &mut FramePool, bytes: &[u8]) {
     queue.kick(pool);
 }
 
-/// Returns the next packet of [`frame`], without packets that the kernel sends by itself.
+/// Returns the next received packet that the function [`frame`] has built, and skips packets that the kernel sends by
+/// itself.
 fn next(queue: &mut TapQueue, pool: &mut FramePool) -> Option<Vec<u8>> {
     loop {
         let mut batch = Batch::new();

@@ -119,8 +119,8 @@ fn what_is_not_ours_is_left_alone() {
     });
 }
 
-/// A process that is killed between the creation of a pair and the assignment of its alias leaves a near end
-/// that only its group identifies.
+/// Checks that a pair is created again if its creation was interrupted. A process that is killed before it assigns the
+/// alias leaves a near end that only its device group identifies as Trivium's.
 #[test]
 fn a_pair_whose_creation_was_interrupted_is_created_anew() {
     if !privileged("a_pair_whose_creation_was_interrupted_is_created_anew") {
@@ -151,7 +151,7 @@ fn a_pair_whose_creation_was_interrupted_is_created_anew() {
     });
 }
 
-/// Returns events until `done` returns true.
+/// Collects events of the watch until `done` returns true for the collected events, and returns them.
 fn events(watch: &mut LinkWatch, done: impl Fn(&[LinkEvent]) -> bool) -> Vec<LinkEvent> {
     let mut seen = Vec::new();
     while !done(&seen) {
@@ -192,8 +192,8 @@ fn changes_of_links_are_reported() {
     assert!(!watch.needs_resync());
 }
 
-/// Checks that a device which leaves a Linux bridge still exists. The kernel reports the deletion of the
-/// bridge port in family AF_BRIDGE.
+/// Checks that no deletion of a device is reported when the device leaves a Linux bridge. The kernel reports the
+/// deletion of the bridge port, with the family AF_BRIDGE.
 #[test]
 fn a_device_that_leaves_a_linux_bridge_is_there_still() {
     if !privileged("a_device_that_leaves_a_linux_bridge_is_there_still") {

@@ -152,8 +152,8 @@ struct Bucket([AtomicU32; PLACES]);
 /// The adjacency tables and counters that the writer shares with readers.
 #[derive(Debug)]
 struct Shared {
-    /// The two data words of each adjacency ([`Adjacency`]), by adjacency number. The first word holds flags and the
-    /// link-layer address, the second word device and interface number.
+    /// The two data words of each adjacency ([`Adjacency`]), by adjacency number. The first word holds the flags and
+    /// the link-layer address. The second word holds the device and the interface number.
     words: Box<[[AtomicU64; 2]]>,
     /// Device and address of each adjacency, by adjacency number.
     keys: Box<[[AtomicU64; 3]]>,
@@ -528,9 +528,9 @@ impl Adjacencies {
         self.release(key);
     }
 
-    /// Frees the numbers that no reader uses any more. If no number is free otherwise, waits until external readers
-    /// (BPF programs) have stopped using a freed number. Does not wait if waiting is disabled for this writer
-    /// ([`Readers::without_waiting`]).
+    /// Makes the freed numbers available that no reader uses any more. If there is no such number and no other free
+    /// number, waits until external readers (BPF programs) have stopped using a freed number, unless waiting is
+    /// disabled for this writer ([`Readers::without_waiting`]).
     fn collect(&mut self) {
         while let Some((ticket, number)) = self.leaving.front().copied() {
             if self.free.is_empty() {
@@ -579,8 +579,8 @@ impl Adjacencies {
         Some(number)
     }
 
-    /// Enters an adjacency into the hash buckets, in which readers find the adjacency by its address. Returns false if
-    /// both buckets of the address are full.
+    /// Adds an adjacency to the hash buckets. Readers find the adjacency there by its device and address. Returns false
+    /// if both buckets of the address are full.
     fn enter(&mut self, number: u32, hash: u64) -> bool {
         let homes = self.shared.homes(hash);
         let free = homes.iter().flat_map(|home| &home.0).find(|entry| entry.load(Ordering::Relaxed) == 0);

@@ -109,8 +109,8 @@ impl<T> Buckets<T> {
 }
 
 /// Returns the number of buckets of each member. A member gets its share by weight, rounded down. The remaining buckets
-/// go first to members that had more buckets before (`held`) than this share, then to the members with the largest
-/// remainders of the division.
+/// go first to members that had more buckets before the change (`held`) than this share, and then to the members with
+/// the largest remainders of the division.
 fn shares<T>(members: &[(T, u16)], held: &[usize]) -> Vec<usize> {
     let total: usize = members.iter().map(|(_, weight)| usize::from(*weight).max(1)).sum();
     let exact = |weight: u16| usize::from(weight).max(1) * BUCKETS;

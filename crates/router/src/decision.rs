@@ -30,15 +30,15 @@ use crate::punt_policer::PuntPolicer;
 /// Maximum number of packets in a burst.
 const BURST: usize = 256;
 
-/// Flag in the 64-bit word of an interface's MAC address: the interface also accepts the virtual MAC addresses of VRRP.
-/// The two highest octets of the word are otherwise unused.
+/// Flag in the 64-bit word that holds an interface's MAC address: the interface also accepts the virtual MAC addresses
+/// of VRRP. The MAC address itself leaves the two highest octets of the word unused.
 const VRRP: u64 = 1 << 63;
 /// First five octets of the virtual MAC addresses of VRRP for IPv4, as a word. The sixth octet of such an address is
 /// the virtual router identifier.
 const VRRP_4: u64 = u64::from_le_bytes([0, 0, 0x5e, 0, 1, 0, 0, 0]);
 /// First five octets of the virtual MAC addresses of VRRP for IPv6, as a word.
 const VRRP_6: u64 = u64::from_le_bytes([0, 0, 0x5e, 0, 2, 0, 0, 0]);
-/// Mask of the first five octets of a MAC address in a word.
+/// Mask of the first five octets of a MAC address that is stored in a word.
 const VRRP_BITS: u64 = u64::from_le_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0]);
 
 /// The reason why a packet is dropped with an ICMP error to its sender.
@@ -173,7 +173,8 @@ impl Gathering<'_> {
     }
 
     /// Adds the packet at index `place` of the burst to the packets to be routed. `admitted` is the result of
-    /// [`Router::admit`] for the packet. If the packet is not to be routed, returns its decision instead.
+    /// [`Router::admit`] for the packet. If the packet is not to be routed, the function returns the decision in
+    /// `admitted` instead.
     #[inline(always)]
     pub fn admitted(&mut self, admitted: Admitted, place: usize) -> Option<Decision> {
         let (destination, hops) = match admitted {
@@ -190,7 +191,7 @@ impl Gathering<'_> {
         None
     }
 
-    /// Ends the collection of the packets of a burst.
+    /// Ends the collection of the burst's packets.
     #[inline]
     pub fn end(self) {
         let Gathering { four, six, .. } = self;
@@ -361,8 +362,8 @@ pub enum Admitted {
     Not(Decision),
 }
 
-/// Functions that return the ingress interface and the flow key of a packet, and the reader of the routing tables, for
-/// one route look-up.
+/// The parameters of one route look-up: functions that return the ingress interface and the flow key of a packet, and
+/// the reader of the routing tables.
 struct Asked<'a, I, K> {
     /// Function that returns the ingress interface of the packet at an index.
     interface: I,
@@ -497,8 +498,8 @@ impl Router {
         }
     }
 
-    /// Looks up all packets in one routing table and stores the decisions, if the only policy rule selects all packets
-    /// and refers to this table (the common case). Otherwise does nothing and returns false.
+    /// Handles the common case of one policy rule that selects all packets and refers to a routing table: looks up all
+    /// packets in this table and stores the decisions. In any other case, the function does nothing and returns false.
     #[inline(always)]
     fn ask_once<A: Routed, I, K: Fn(usize) -> FlowKey>(
         &self,
@@ -632,8 +633,8 @@ impl Router {
         self.otherwise(verdict, destination())
     }
 
-    /// Returns the routing decision for a look-up result for which [`Router::forward`] makes no decision: any result
-    /// other than a single next hop with a resolved neighbour.
+    /// Returns the routing decision for a look-up result that [`Router::forward`] does not handle: any result other
+    /// than a single next hop with a resolved neighbour.
     #[inline(never)]
     fn otherwise(&self, verdict: Verdict, destination: u128) -> Decision {
         match verdict {
@@ -663,8 +664,8 @@ impl Router {
     }
 }
 
-/// Returns whether an interface accepts the Ethernet destination address of a packet. `own` is the interface's word
-/// ([`Router::own`]).
+/// Returns whether an interface accepts the Ethernet destination address of a packet. `own` is the MAC address of the
+/// interface as a word ([`Router::own`]).
 fn is_own(own: u64, key: &FlowKey) -> bool {
     let to = key.eth_dst_word();
     let virtual_router = match key.l3_kind() {

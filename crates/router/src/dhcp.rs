@@ -105,8 +105,8 @@ pub fn forward(message: &mut [u8], own: Ipv4Addr) -> Result<(), Refusal> {
 }
 
 /// Builds the Ethernet frame that carries a server's message to its client. `from` is the MAC address of the interface
-/// that sends the frame. The frame is sent to the client's MAC address. It is broadcast if the client requests
-/// broadcasts (broadcast flag) or gets no address (RFC 2131, section 4.1).
+/// that sends the frame. The frame is broadcast if the client requests broadcasts (broadcast flag) or gets no address
+/// (RFC 2131, section 4.1). Otherwise, the frame is sent to the client's MAC address.
 ///
 /// # Errors
 /// Returns [`Refusal::Malformed`] if the message is not a [`Direction::Down`] message.
@@ -258,8 +258,8 @@ mod tests {
     }
 
     proptest! {
-        /// A relayed request differs from the received one only in hops and `giaddr`, and the frame of a
-        /// reply carries the message unchanged.
+        /// Checks messages with arbitrary contents. A relayed request must differ from the received one only in the hop
+        /// count and `giaddr`, and the frame of a reply must carry the message unchanged.
         #[test]
         fn any_octets_are_refused_or_relayed(
             mut message in proptest::collection::vec(any::<u8>(), 0..600),

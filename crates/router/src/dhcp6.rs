@@ -1,5 +1,5 @@
-//! Message processing of the DHCPv6 relay (RFC 8415, section 19): encapsulation of clients' messages for
-//! servers, and extraction of the messages to clients from servers' replies.
+//! Message processing of the DHCPv6 relay (RFC 8415, section 19). The messages of clients are encapsulated for servers,
+//! and the messages to clients are extracted from the replies of servers.
 //!
 //! All functions are pure, as in [`crate::dhcp`]. A relay keeps no state between two messages: the relayed request
 //! carries the name of the interface to the client, and the server returns this name.
@@ -117,8 +117,8 @@ pub fn forward(message: &[u8], from: Ipv6Addr, own: Ipv6Addr, interface: &str) -
 ///
 /// # Errors
 /// Returns [`Refusal::Malformed`] if the message is not a [`Direction::Down`] message, if an option is truncated or
-/// duplicate, if a client or relay cannot receive the inner message, or if the peer address is not the address of a
-/// host.
+/// duplicate, if the inner message is of a type or length that no client or relay accepts, or if the peer address is
+/// not a unicast address of a host.
 pub fn reply(envelope: &[u8]) -> Result<Reply<'_>, Refusal> {
     let Direction::Down = direction(envelope)? else { return Err(Refusal::Malformed) };
     let (link, peer) = (address(envelope, 2)?, address(envelope, 18)?);
@@ -163,8 +163,8 @@ mod tests {
     const CLIENT: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 7);
     const SOLICIT: [u8; 8] = [1, 0xa, 0xb, 0xc, 0, 14, 0, 0];
 
-    /// Returns a server's answer to a Relay-forward message: a Relay-reply message with the headers of the
-    /// request and the inner message `answer`.
+    /// Returns a server's answer to the Relay-forward message `envelope`: a Relay-reply message with the headers of the
+    /// Relay-forward message and with the inner message `answer`.
     fn answered(envelope: &[u8], answer: &[u8]) -> Vec<u8> {
         let name = usize::from(envelope[37]);
         let mut reply = envelope[..HEAD + 4 + name].to_vec();
@@ -247,8 +247,9 @@ mod tests {
     }
 
     proptest! {
-        /// Every message is either refused or contained completely in its Relay-forward message. The message that is
-        /// extracted from a Relay-reply message is a part of the Relay-reply message.
+        /// Checks messages with arbitrary contents. Every message must be either refused or contained completely in its
+        /// Relay-forward message. The message that is extracted from a Relay-reply message must be a part of the
+        /// Relay-reply message.
         #[test]
         fn any_octets_are_refused_or_relayed(
             mut message in proptest::collection::vec(any::<u8>(), 0..300),
@@ -275,7 +276,7 @@ mod tests {
             }
         }
 
-        /// Relay-reply messages with random options in random order are parsed, or refused because of a
+        /// Checks that Relay-reply messages with random options in random order are parsed, or are refused because of a
         /// duplicate option.
         #[test]
         fn options_of_an_envelope_are_read_in_any_order(

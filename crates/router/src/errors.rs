@@ -142,8 +142,8 @@ impl Router {
         Ok(error)
     }
 
-    /// Returns the adjacency and the interface through which the error message is sent to `sender`, the sender of the
-    /// refused packet. Returns `None` if the route to `sender` does not lead to one resolved neighbour.
+    /// Returns the adjacency and the interface through which the error message is sent. `sender` is the sender of the
+    /// refused packet. Returns `None` if the route to `sender` does not lead to exactly one resolved neighbour.
     fn way_to(
         &self,
         sender: IpAddr,

@@ -43,8 +43,8 @@ pub fn source(head: &[u8; HEAD_4]) -> u32 {
     u32::from_be_bytes([head[26], head[27], head[28], head[29]])
 }
 
-/// For each first octet of an IPv4 address, whether packets from and to such addresses may be forwarded: true for 1 to
-/// 223 except 127.
+/// States for each value of the first octet of an IPv4 address whether packets from and to such addresses may be
+/// forwarded. The entry is true for 1 to 223 except 127.
 static HOSTS: [bool; 256] = {
     let mut hosts = [false; 256];
     let mut first = 1;

@@ -116,7 +116,7 @@ impl Fib {
     /// Installs or replaces the route of an IPv4 prefix.
     ///
     /// # Errors
-    /// Returns [`FibError`] if the route is refused. Nothing has changed then.
+    /// Returns [`FibError`] if the route is refused. In this case, the table is unchanged.
     pub fn set4(
         &mut self,
         prefix: Prefix<u32>,
@@ -134,7 +134,7 @@ impl Fib {
     /// Installs or replaces the route of an IPv6 prefix.
     ///
     /// # Errors
-    /// Returns [`FibError`] if the route is refused. Nothing has changed then.
+    /// Returns [`FibError`] if the route is refused. In this case, the table is unchanged.
     pub fn set6(
         &mut self,
         prefix: Prefix<u128>,
@@ -150,7 +150,8 @@ impl Fib {
     }
 
     /// Checks whether the limit of routes permits a new route, and returns an error if not. `is` states whether the new
-    /// route is local. `was` states whether the route that it replaces is local, and is `None` if it replaces no route.
+    /// route is local. `was` states whether the replaced route is local, and is `None` if the new route replaces no
+    /// route.
     fn has_room(&self, was: Option<bool>, is: bool, prefix: impl fmt::Display) -> Result<(), FibError> {
         if is || was == Some(false) || self.v4.len() + self.v6.len() - self.locals < self.limit {
             return Ok(());
@@ -158,10 +159,10 @@ impl Fib {
         Err(FibError::Limit { prefix: prefix.to_string(), limit: self.limit })
     }
 
-    /// Removes an IPv4 route. A route that does not exist is not an error.
+    /// Removes an IPv4 route. The removal of a route that does not exist is not an error.
     ///
     /// # Errors
-    /// Returns [`FibError::Full`] if the trie has no space for the change. Nothing has changed then.
+    /// Returns [`FibError::Full`] if the trie has no space for the change. In this case, the table is unchanged.
     pub fn remove4(&mut self, prefix: Prefix<u32>, adjacencies: &mut Adjacencies) -> Result<(), FibError> {
         let before = self.v4.get(&prefix).and_then(|hop| self.paths.of(hop));
         let was = before.is_some_and(is_local);
@@ -170,10 +171,10 @@ impl Fib {
         Ok(())
     }
 
-    /// Removes an IPv6 route. A route that does not exist is not an error.
+    /// Removes an IPv6 route. The removal of a route that does not exist is not an error.
     ///
     /// # Errors
-    /// Returns [`FibError::Full`] if the trie has no space for the change. Nothing has changed then.
+    /// Returns [`FibError::Full`] if the trie has no space for the change. In this case, the table is unchanged.
     pub fn remove6(&mut self, prefix: Prefix<u128>, adjacencies: &mut Adjacencies) -> Result<(), FibError> {
         let before = self.v6.get(&prefix).and_then(|hop| self.paths.of(hop));
         let was = before.is_some_and(is_local);
@@ -243,8 +244,8 @@ impl Fib {
         self.paths.len()
     }
 
-    /// Returns the route with the longest prefix that matches an address. The values are the first address of the
-    /// prefix, the length of the prefix in bits, and the path of the route. Returns `None` if no route matches.
+    /// Returns the route with the longest prefix that matches an address: the first address of the prefix, the length
+    /// of the prefix in bits, and the path of the route. Returns `None` if no route matches.
     #[must_use]
     pub fn why(&self, address: IpAddr) -> Option<(IpAddr, u8, &Path)> {
         let (first, length, hop) = match address {
@@ -340,8 +341,9 @@ impl View {
         self.v6.look_up(reader, addresses, hops);
     }
 
-    /// Looks up IPv4 addresses and calls `each` with the index and the look-up result of each address, in order. `hash`
-    /// returns the flow hash of the packet at an index, and is called only if the path has several next hops.
+    /// Looks up IPv4 addresses, and calls `each` with the index of each address and its look-up result, in order.
+    /// `hash` returns the flow hash of the packet at an index. The function calls `hash` only if the path has several
+    /// next hops.
     ///
     /// # Panics
     /// Panics if the reader is offline or belongs to another domain (programming errors).

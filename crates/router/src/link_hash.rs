@@ -71,8 +71,8 @@ impl std::fmt::Debug for LinkHash {
 mod tests {
     use super::*;
 
-    /// Addresses that differ only in a few of the highest or lowest bits are distributed over the slots like random
-    /// addresses.
+    /// Checks that addresses that differ only in a few of the highest or lowest bits are distributed over the slots as
+    /// evenly as random addresses.
     #[test]
     fn addresses_that_differ_little_spread() {
         let hash = LinkHash::new();

@@ -36,15 +36,17 @@ pub const LINE_WORDS: usize = 8;
 /// Number of 64-bit words that count the packets and bytes that one CPU has sent to one neighbour.
 pub const COUNT_WORDS: usize = 2;
 
-/// Value of the upper half of a path's word: the path has one next hop. The lower half is the adjacency number of the
-/// next hop.
+/// Upper half of the word that describes a path in the mirror (the memory that BPF programs read): the path has one
+/// next hop. The lower half is the adjacency number of the next hop.
 const WAY: u64 = 1 << 32;
-/// Value of the upper half of a path's word: the path has several next hops. The lower half is the index of the
-/// next-hop group.
+/// Upper half of the word that describes a path in the mirror (the memory that BPF programs read): the path has several
+/// next hops. The lower half is the index of the next-hop group.
 const GROUP: u64 = 2 << 32;
-/// Value of the upper half of a path's word: BPF programs drop the packets of the path.
+/// Upper half of the word that describes a path in the mirror (the memory that BPF programs read): BPF programs drop
+/// the packets of the path.
 const BLACKHOLE: u64 = 3 << 32;
-/// Value of the upper half of a path's word: BPF programs pass the packets of the path to a worker.
+/// Upper half of the word that describes a path in the mirror (the memory that BPF programs read): BPF programs pass
+/// the packets of the path to a worker.
 const UP: u64 = 0;
 
 /// Memory for the mirror of a routing table (the copy that BPF programs read). All words are initially zero.
@@ -134,8 +136,8 @@ impl PathMirror {
         group.is_some() || !matches!(entry, PathEntry::Group(_))
     }
 
-    /// Returns whether the mirror has a free next-hop group, so that one more path with several next hops can be
-    /// written.
+    /// Returns whether the mirror (the memory that BPF programs read) has a free next-hop group, so that one more path
+    /// with several next hops can be written.
     pub fn has_room(&mut self, readers: &Readers) -> bool {
         if let Some(group) = take(&mut self.free, &mut self.leaving, readers) {
             self.free.push(group);
@@ -279,8 +281,8 @@ mod tests {
         })
     }
 
-    /// A host on the link that knew the secrets could fill all slots that another address may use. With other
-    /// secrets, the same addresses do not collide.
+    /// Checks that addresses whose hashes collide under some secrets do not collide under other secrets. Otherwise, a
+    /// host on the link could fill all slots that the address of a victim may use.
     #[test]
     fn addresses_that_collide_under_one_secret_do_not_under_another() {
         let known = std::array::from_fn(|nth| 0x9e37_79b9_7f4a_7c15 << nth);

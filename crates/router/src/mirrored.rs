@@ -1,6 +1,6 @@
 //! Interfaces for which the kernel has no device that receives the interface's packets: VLANs of a port, and ports
 //! without a kernel device. Each of these interfaces has a separate punt TAP. The kernel receives packets of the
-//! interface from the TAP, and sends packets of the interface to it.
+//! interface from the TAP, and sends packets of the interface to the TAP.
 
 use packet::{MacAddr, PortId, VlanTags};
 
@@ -16,10 +16,11 @@ pub struct Kernel {
 /// VLAN tags and punt TAPs of the interfaces of a router. See the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Mirrored {
-    /// Interface of each VLAN. The key is the interface of the port and the VLAN identifier. The list is sorted by key.
+    /// Interface of each VLAN. The key is the number of the port's interface and the VLAN identifier. The list is
+    /// sorted by key.
     vlans: Vec<((u16, u16), u16)>,
-    /// Interface of each pair of outer and inner VLAN tag. The key is the interface of the port and the tags. The list
-    /// is sorted by key.
+    /// Interface of each pair of an outer and an inner VLAN tag. The key is the number of the port's interface and the
+    /// two tags. The list is sorted by key.
     pairs: Vec<((u16, VlanTags), u16)>,
     /// VLAN tags of each interface, by interface number. The value is `None` for an untagged interface.
     tags: Vec<Option<VlanTags>>,
@@ -27,7 +28,7 @@ pub struct Mirrored {
 }
 
 impl Mirrored {
-    /// Assigns frames with these VLAN tags that arrive on a port to the interface `interface`. `base` is the port's
+    /// Sets the interface of the frames that arrive on a port with the VLAN tags `tags`. `base` is the port's
     /// interface, to which untagged frames belong.
     pub fn add_vlan(&mut self, interface: u16, base: u16, tags: VlanTags) {
         let new = match tags.inner {
@@ -92,7 +93,7 @@ impl Mirrored {
     }
 }
 
-/// Inserts an entry into a sorted list. Returns false if the list has an entry with this key already.
+/// Inserts an entry into a sorted list. Returns false if the list already has an entry with this key.
 fn insert<K: Ord + Copy>(list: &mut Vec<(K, u16)>, key: K, interface: u16) -> bool {
     let found = list.binary_search_by_key(&key, |(key, _)| *key);
     found.map_err(|at| list.insert(at, (key, interface))).is_err()

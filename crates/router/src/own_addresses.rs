@@ -48,8 +48,8 @@ impl FromIterator<Ipv4Addr> for OwnAddresses {
 
 impl OwnAddresses {
     /// Returns whether an address may be in the set, according to the bitmap alone. Returns false for nearly all
-    /// addresses outside the set, and true for all addresses in the set. The first octet of the address is the most
-    /// significant one.
+    /// addresses outside the set, and true for all addresses in the set. `address` holds the first octet of the IPv4
+    /// address in its most significant bits.
     #[inline(always)]
     #[must_use]
     pub fn may_hold(&self, address: u32) -> bool {
@@ -57,7 +57,8 @@ impl OwnAddresses {
         self.bits[word] >> bit & 1 != 0
     }
 
-    /// Returns whether an address is in the set. The first octet of the address is the most significant one.
+    /// Returns whether an address is in the set. `address` holds the first octet of the IPv4 address in its most
+    /// significant bits.
     #[inline]
     #[must_use]
     pub fn holds(&self, address: u32) -> bool {

@@ -131,8 +131,8 @@ impl Held {
     }
 }
 
-/// Flag in the word of a path ([`PathView::words`]): the path has one next hop, and the lower half of the word is its
-/// adjacency number. The word of any other path is 0, and readers load the path's slot instead.
+/// Flag in the word of a path ([`PathView::words`]): the path has one next hop, and the lower half of the word is the
+/// adjacency number of this next hop. The word of any other path is 0, and readers load the path's slot instead.
 const ONWARD: u64 = 1 << 32;
 
 /// Read access to the paths of a routing table by path number, for workers.
@@ -230,7 +230,7 @@ pub struct Paths {
     /// Freed path numbers that readers may still use. Each number is free for reuse after the grace periods stored with
     /// it.
     leaving: VecDeque<(GracePeriods, u32)>,
-    /// Definitions of the shared paths ([`Path::Shared`]), by shared number.
+    /// Definitions of the shared paths. The key is the number in [`Path::Shared`].
     shared: HashMap<u32, Path>,
     /// Numbers of the paths with a next hop for which there was no space in the table of adjacencies.
     without_adjacency: BTreeSet<u32>,
@@ -238,8 +238,8 @@ pub struct Paths {
     without_group: BTreeSet<u32>,
     /// Number of the path that the last call of [`Paths::retry`] tried last. The next call continues after this path.
     tried: u32,
-    /// Value of [`Adjacencies::created`] when [`Paths::retry`] last completed a pass over all paths without an
-    /// adjacency.
+    /// Value of [`Adjacencies::created`] at the time when [`Paths::retry`] last completed a pass over all paths without
+    /// an adjacency.
     created: u64,
     limit: u32,
 }
@@ -393,8 +393,8 @@ impl Paths {
         }
     }
 
-    /// Recomputes the form of a path that look-ups read, after the path's definition or the available space has
-    /// changed.
+    /// Recomputes the form of a path that look-ups read. The caller calls this function after the path's definition or
+    /// the available space has changed.
     fn compile_again(&mut self, key: &Path, adjacencies: &mut Adjacencies) {
         let Some(used) = self.used.get_mut(key) else { return };
         let (number, before) = (used.number, std::mem::replace(&mut used.held, Held::Nothing));
@@ -437,7 +437,7 @@ impl Paths {
         (held, taken)
     }
 
-    /// Publishes the path `said` under this number to readers. A concurrent reader gets the old or the new path, and
+    /// Publishes `said` to readers as the path with this number. A concurrent reader gets the old or the new path, and
     /// both are valid.
     fn say(&self, number: u32, said: Option<Compiled>) {
         let at = usize::try_from(number).unwrap_or(0);

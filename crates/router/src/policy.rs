@@ -99,7 +99,7 @@ impl Selector {
     }
 }
 
-/// Returns the source and destination addresses of an IP packet. Returns `None` for other packets.
+/// Returns the source and destination addresses of an IP packet. Returns `None` for packets other than IP packets.
 fn addresses(key: &FlowKey) -> Option<(u128, u128)> {
     match key.l3_kind() {
         L3Kind::Ipv4 => Some((mapped(key.ipv4_src().to_bits()), mapped(key.ipv4_dst().to_bits()))),

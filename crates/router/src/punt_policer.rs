@@ -35,19 +35,19 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// enforces the share of the class's rate that one interface or source may use. The limiter's index is the interface
 /// number, or the hash of the source, modulo this number.
 const SHARES: usize = 256;
-/// Divisor that yields the share of one interface from the rate of a class that is not in [`KNOWN`].
+/// The rate of a punt class outside [`KNOWN`] is divided by this number to get the share of one interface.
 const OF_INTERFACE: u64 = 8;
-/// Divisor that yields the share of one source from the rate of a class that is not in [`KNOWN`].
+/// The rate of a punt class outside [`KNOWN`] is divided by this number to get the share of one source.
 const OF_SOURCE: u64 = 32;
-/// Divisor that yields the share of one interface from the rate of a class in [`KNOWN`]. The divisor is small, because
-/// there are few known senders.
+/// The rate of a punt class in [`KNOWN`] is divided by this number to get the share of one interface. The number is
+/// small, because there are few known senders.
 const OF_KNOWN_INTERFACE: u64 = 2;
-/// Divisor that yields the share of one source from the rate of a class in [`KNOWN`].
+/// The rate of a punt class in [`KNOWN`] is divided by this number to get the share of one source.
 const OF_KNOWN_SOURCE: u64 = 8;
-/// Classes of known peers and known neighbours.
+/// Punt classes of known peers and known neighbours.
 const KNOWN: [PuntClass; 4] =
     [PuntClass::Session, PuntClass::Peer, PuntClass::PeerMultihop, PuntClass::Neighbour];
-/// Number of entries in the table of known peers, which consists of sets of [`WAYS`] entries.
+/// Number of entries in the table of known peers. The table consists of sets of [`WAYS`] entries.
 const PEERS: usize = 4096;
 /// Number of entries in a set of the table of known peers.
 const WAYS: usize = 8;
@@ -56,7 +56,8 @@ const ASKED: usize = 1024;
 /// Time, in nanoseconds, for which the slot of an address that the kernel is resolving is valid. The time equals the
 /// time that Linux takes for a resolution (`mcast_solicit`).
 const ASKED_NS: u64 = 3 * NS_PER_S;
-/// Mask of the bits of a slot that hold a part of the address's hash. The other bits hold the time.
+/// Mask of the bits of an entry of `PuntPolicer::asked` that hold a part of the address's hash. The other bits hold the
+/// time until which a reply from the address is expected.
 const ASKED_HASH: u64 = 0xffff;
 /// TTL or hop limit that proves that no router has forwarded the packet (RFC 5082), as used by BFD (RFC 5881, section
 /// 5).
@@ -105,8 +106,8 @@ impl Origin {
         Origin { interface, key }
     }
 
-    /// Returns the source whose share of the class the packet uses: the sender's MAC address for link-scope protocols
-    /// (whose IP sources are unassigned or freely chosen), and the source IP address for other protocols.
+    /// Returns the source whose share the packet uses: the sender's MAC address for link-scope protocols (whose IP
+    /// sources are unassigned or freely chosen), and the source IP address for other protocols.
     fn source(&self, class: PuntClass) -> u128 {
         let link = self.key.eth_src().as_u64().into();
         match (class, self.addresses()) {
@@ -126,8 +127,8 @@ impl Origin {
         }
     }
 
-    /// Returns the known peer that the packet comes from if its addresses and ports are genuine, for a look-up in the
-    /// table of known peers. Returns `None` for packets of a kind that known peers do not send.
+    /// Returns the peer that has the addresses and ports of the packet. The caller looks this peer up in the table of
+    /// known peers. Returns `None` for packets of a kind that known peers do not send.
     fn peer(&self, class: PuntClass) -> Option<Peer> {
         let key = &self.key;
         let (source, destination) = self.addresses()?;
@@ -175,7 +176,7 @@ struct Place {
     /// Hash of the source of the packet, which selects the share.
     source: u64,
     /// Whether the sender claims an IP address that the kernel is resolving. The packet may then first try to take a
-    /// token of [`PuntClass::Neighbour`] above the reserve.
+    /// token of [`PuntClass::Neighbour`], but no token of the reserve.
     is_asked: bool,
 }
 
@@ -191,8 +192,8 @@ pub struct PuntPolicer {
     /// Hashes of the known peers. A hash of 0 marks a free entry.
     peers: Box<[AtomicU64]>,
     /// Time, in nanoseconds, until which an ARP or neighbour discovery reply from an IP address is expected, because
-    /// the kernel is resolving the address. A hash of the address selects the entry. The bits [`ASKED_HASH`] of an
-    /// entry contain a part of the hash instead of the time.
+    /// the kernel is resolving the address. A hash of the address selects the entry. The bits in [`ASKED_HASH`] hold a
+    /// part of this hash instead of the time.
     asked: Box<[AtomicU64]>,
     /// Secret key of the hash function for peers, sources and addresses.
     hasher: RandomState,
@@ -323,15 +324,15 @@ impl PuntPolicer {
         (slot ^ hash) & ASKED_HASH == 0 && slot & !ASKED_HASH > now_ns
     }
 
-    /// Returns the entry of `asked` for an IP address with this hash. The entry is selected by bits outside
-    /// [`ASKED_HASH`].
+    /// Returns the entry of `asked` for an IP address with this hash. The bits of the hash that select the entry are
+    /// not among the bits in [`ASKED_HASH`].
     fn asked(&self, hash: u64) -> &AtomicU64 {
         &self.asked[usize::try_from((hash >> 32) % ASKED as u64).unwrap_or(0)]
     }
 
-    /// Returns the class under which a packet is counted, and its source share. The share of a known sender depends on
-    /// the sender's interface, protocol, address and multicast group. Therefore packets that claim another session,
-    /// protocol or interface take no tokens from this share.
+    /// Returns the class under which a packet is counted, and the source share that the packet uses. The share of a
+    /// known sender depends on its interface, protocol and address, and on whether the packet is multicast. Therefore
+    /// packets that claim another session, protocol or interface take no tokens from this share.
     fn place(&self, class: PuntClass, origin: &Origin, adjacencies: &AdjacencyView, now_ns: u64) -> Place {
         if let Some(peer) = origin.peer(class).filter(|peer| self.knows(*peer)) {
             let is_group = origin.addresses().is_some_and(|(_, to)| is_group_of_link(to));
@@ -354,16 +355,16 @@ impl PuntPolicer {
         Place { class, source, is_asked }
     }
 
-    /// Takes a token of a class and counts the packet. Returns false if no token is available. `is_within`
-    /// states whether the packet may use the reserve of its class.
+    /// Takes a token of a class and counts the packet. Returns false if no token is available. `is_within` is true if
+    /// the packet is within its shares, and may therefore use the class's reserve of tokens.
     fn admit(&self, class: PuntClass, is_within: bool, worker: usize, now_ns: u64) -> bool {
         let admitted = self.take(class, is_within, now_ns);
         self.count(class, admitted, worker);
         admitted
     }
 
-    /// Takes a token of a class. Returns false if no token is available. `is_within` states whether the packet may use
-    /// the reserve of the class.
+    /// Takes a token of a class. Returns false if no token is available. `is_within` is true if the packet is within
+    /// its shares, and may therefore use the class's reserve of tokens.
     fn take(&self, class: PuntClass, is_within: bool, now_ns: u64) -> bool {
         let bucket = &self.buckets[class as usize];
         let rate = self.rates[class as usize].load(Ordering::Relaxed);
@@ -387,7 +388,7 @@ impl PuntPolicer {
     }
 }
 
-/// Returns the burst size of a class, in packets: the packets of a tenth of a second, plus the reserve for packets
+/// Returns the burst size of a punt class, in packets: the packets of a tenth of a second, plus the reserve for packets
 /// within the shares of their interface and source. `rate` is in packets per second.
 fn burst(rate: u32) -> u32 {
     saved(rate) + reserve(rate)
@@ -401,24 +402,24 @@ fn reserve(rate: u32) -> u32 {
     saved(rate) / 2
 }
 
-/// Returns the burst of a class and the reserve within this burst, both in packets. `rate` is in packets per second.
-/// Packets beyond the shares of their interface and source cannot use the reserve.
+/// Returns the burst size of a punt class and the reserve within this burst, both in packets. `rate` is in packets per
+/// second. Packets beyond the shares of their interface and source cannot use the reserve.
 #[must_use]
 pub fn punt_burst(rate: u32) -> (u32, u32) {
     (burst(rate), reserve(rate))
 }
 
-/// Counts one packet against a share of a class. Returns false if the share is already used up. The rate of the share
-/// is the rate of the class (`rate`, in packets per second) divided by `part`. `until` is the time until which the
-/// share is used up.
+/// Counts one packet against the share of an interface or source in the rate of a punt class. Returns false if the
+/// share is already used up. The rate of the share is the rate of the class (`rate`, in packets per second) divided by
+/// `part`. `until` is the time until which the share is used up.
 fn takes_share(until: &AtomicU64, rate: u64, part: u64, now_ns: u64) -> bool {
     let next = |until| next_share(until, rate, part, now_ns);
     until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
 }
 
-/// Returns the time, in nanoseconds, until which a share is used up if one more packet uses it. Returns `None` if the
-/// share is already used up at `now_ns`. A share allows a burst of a tenth of a second's packets, and at least four
-/// packets.
+/// Returns the time, in nanoseconds, until which the share of an interface or source is used up if one more packet uses
+/// the share. Returns `None` if the share is already used up at `now_ns`. A share allows a burst of a tenth of a
+/// second's packets, and at least four packets.
 fn next_share(until: u64, rate: u64, part: u64, now_ns: u64) -> Option<u64> {
     let step = (NS_PER_S * part).checked_div(rate)?;
     let begin = until.max(now_ns);
@@ -514,7 +515,7 @@ mod tests {
             self.policer.admits_from(class, origin, &self.view, 0, now_ns)
         }
 
-        /// Returns the class that a packet was counted under.
+        /// Returns the class under which a packet was counted.
         fn counts_as(&self, class: PuntClass, origin: &Origin, now_ns: u64) -> PuntClass {
             let counts = || PuntClass::ALL.map(|class| self.policer.counted(class));
             let before = counts();
@@ -525,7 +526,7 @@ mod tests {
     }
 
     /// Every segment of an established BGP session is admitted while forged segments arrive at 20 times the limit on
-    /// the same interface. Some of the forged segments are from port 179 or from the neighbour's own address.
+    /// the same interface. Some of the forged segments are from port 179 or from the peer's own address.
     #[test]
     fn a_session_lives_in_a_flood_of_forged_segments() {
         let router = PolicedRouter::new(100);
@@ -595,8 +596,8 @@ mod tests {
         assert_eq!(router.policer.counted(PuntClass::Session), (100, 0));
     }
 
-    /// OSPF and BFD packets of a gateway are admitted as packets of a known peer on the gateway's interface.
-    /// Single-hop packets need evidence that no router forwarded them.
+    /// OSPF and BFD packets of a gateway are admitted as packets of a known peer on the gateway's interface. OSPF
+    /// packets to a unicast address must have TTL 1 or 255, and single-hop BFD packets must have TTL 255.
     #[test]
     fn hellos_of_gateways_are_of_known_peers() {
         use PuntClass::{Bfd, Ospf, Peer as Known, PeerMultihop, Rip};
@@ -710,7 +711,7 @@ mod tests {
     }
 
     /// Replies on one interface are admitted although stations on another interface send many packets that claim an
-    /// address which the kernel is resolving. This holds even if the kernel is resolving the address of the replies.
+    /// address which the kernel is resolving. This also applies to replies from addresses that the kernel is resolving.
     #[test]
     fn a_flood_of_claims_on_one_interface_leaves_replies_on_another() {
         let mut router = PolicedRouter::new(1000);
@@ -739,7 +740,8 @@ mod tests {
         assert!(refused > 30_000, "{refused}");
     }
 
-    /// However many addresses the kernel is resolving, replies are expected only from these addresses.
+    /// Replies are expected from the addresses that the kernel is resolving, and from hardly any other address, even if
+    /// the kernel is resolving many addresses.
     #[test]
     fn addresses_under_resolution_stand_for_no_others() {
         let router = PolicedRouter::new(1_000_000);
@@ -770,8 +772,8 @@ mod tests {
         }
     }
 
-    /// ARP packets from one interface do not use the share of another interface, whatever their sources are.
-    /// Packets of one source do not use the share of another source.
+    /// A flood of ARP packets on one interface does not use the share of another interface, even if every packet of the
+    /// flood has another source. Packets of one source do not use the share of another source.
     #[test]
     fn a_flood_of_one_interface_leaves_the_class_to_others() {
         let router = PolicedRouter::new(1000);

@@ -1,4 +1,4 @@
-//! Comparison of the FIB with a list of routes that is searched linearly, during changes.
+//! Compares the FIB with a list of routes that is searched linearly, while routes are added, changed and removed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -37,7 +37,7 @@ fn adjacencies(domain: &Arc<Domain>) -> Adjacencies {
     Adjacencies::new(domain, 100, 1)
 }
 
-/// Returns the next hop of a verdict.
+/// Returns the next hop of a look-up result. Returns `None` if the packet is not forwarded.
 fn leads(adjacencies: &Adjacencies, verdict: Verdict) -> Option<NextHop> {
     let Verdict::Forward(number) = verdict else { return None };
     let (interface, gateway) = adjacencies.leads(number).expect("it is in use");
@@ -143,7 +143,7 @@ proptest! {
     }
 }
 
-/// Returns the hash of the flow with the number `nth`.
+/// Returns the hash of flow number `nth`.
 fn hash(nth: usize) -> u32 {
     u32::try_from(nth).unwrap().wrapping_mul(0x9e37_79b9)
 }
@@ -204,7 +204,8 @@ fn weights_are_kept() {
     assert!((7_400..=7_600).contains(&first), "three quarters of 10,000: {first}");
 }
 
-/// A route that does not fit is refused with its error, and other routes are not affected.
+/// A route that does not fit into the table is refused with the error of the exceeded limit. Other routes are not
+/// affected.
 #[test]
 fn a_full_table_forwards_what_it_has() {
     let domain = Domain::new();

@@ -1,5 +1,5 @@
-//! Tests of mirrors: a reader of the mirror's words makes the same decisions as the workers, while routes, paths and
-//! neighbours are added and removed.
+//! Tests of mirrors (copies of routing tables in the memory that BPF programs read). A reader of the mirror's words
+//! must make the same decisions as the workers, while routes, paths and neighbours are added and removed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -121,7 +121,8 @@ impl Rig {
         std::array::from_fn(|nth| self.neighbours.at(number * NEIGHBOUR_WORDS + nth))
     }
 
-    /// Returns the decision that follows from the mirror's words alone.
+    /// Returns the decision about a packet that a BPF program would make from the mirror's words. The workers' tables
+    /// are not read.
     fn mirror_says(&self, address: u32, hash: u32) -> Says {
         let word = self.paths.at(self.hop(address));
         let bucket = hash as usize % BUCKETS;
@@ -152,7 +153,7 @@ impl Rig {
         Says::Send(MacAddr(octets[..6].try_into().unwrap()), interface)
     }
 
-    /// Returns the decisions that follow from the workers' view.
+    /// Returns the decisions that workers make from their view of the tables.
     fn workers_say(&self, addresses: &[u32], hash: u32) -> Vec<Says> {
         let (view, adjacencies) = (self.fib.view(), self.adjacencies.view());
         let mut said = vec![Says::Up; addresses.len()];

@@ -1,5 +1,5 @@
-//! Comparison of reverse path checks with a list of routes that is searched linearly, with rules, several
-//! next hops and all kinds of routes.
+//! Compares reverse path checks with a list of routes that is searched linearly. The tests include policy rules, routes
+//! with several next hops, and all kinds of routes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,7 +20,8 @@ use sync::qsbr::Domain;
 const DEVICES: [u32; 4] = [10, 11, 12, 13];
 const OWN: MacAddr = MacAddr([2, 0, 0, 0, 1, 0]);
 
-/// Returns a source. Sources are in one network and destinations in another, and only the last octet differs.
+/// Returns a source address with the last octet `last`. All source addresses are in one network, and all destination
+/// addresses are in another network.
 fn source(six: bool, last: u8) -> IpAddr {
     if six {
         Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last.into()).into()
@@ -44,7 +45,8 @@ fn set(fib: &mut Fib, adjacencies: &mut Adjacencies, address: IpAddr, below: u8,
     }
 }
 
-/// Routes to sources: the last octet of an address, its significant bits, and the path.
+/// Routes to source addresses. The values are the last octet of the prefix, the number of significant bits in this
+/// octet, and the path.
 type Routes = Vec<(u8, u8, Path)>;
 
 /// Returns the path of the route to a source: the matching route with the longest prefix. If several routes have the

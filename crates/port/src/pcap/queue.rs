@@ -27,8 +27,8 @@ pub type Clock = Box<dyn FnMut() -> u64 + Send>;
 /// Timing with which the packets of a file are replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Timing {
-    /// Packets arrive with the intervals that the file contains. The first packet arrives with the first call
-    /// of `receive`.
+    /// Packets arrive at the intervals that their time stamps in the file specify. The first packet arrives with the
+    /// first call of `receive`.
     Original,
     /// Packets arrive as fast as the worker takes them.
     #[default]
@@ -271,8 +271,8 @@ impl Queue for PcapQueue {
         self.timer.as_ref().map(AsFd::as_fd)
     }
 
-    /// Returns whether a packet to replay is due. Also writes buffered packets to the file of the recording, because a
-    /// worker calls this function before it sleeps.
+    /// Returns whether a packet to replay is due. The worker calls this function before it sleeps. Therefore the
+    /// function also writes the buffered packets to the recorded file.
     fn has_pending(&mut self) -> bool {
         self.flush();
         let now = self.now();

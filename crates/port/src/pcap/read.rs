@@ -1,4 +1,4 @@
-//! Reader of capture files, which returns the packets one by one.
+//! Reader of a capture file, which returns the packets of the file one by one.
 
 use std::io::{self, Read};
 
@@ -7,8 +7,8 @@ use super::{
     MAGIC_NANO, MAX_PACKET, OPT_COMMENT, OPT_DROP_COUNT, OPT_FLAGS, OPT_IF_NAME, OPT_TSRESOL, PcapError,
 };
 
-/// Maximum length of a pcapng block in bytes. The length allows for a packet of [`MAX_PACKET`] bytes and
-/// options of equal length.
+/// Maximum length of a pcapng block in bytes. A block of this length has space for a packet of [`MAX_PACKET`] bytes and
+/// for as many bytes of options.
 const MAX_BLOCK: u32 = 2 * MAX_PACKET + 64;
 const MAX_INTERFACES: usize = 4096;
 
@@ -17,8 +17,8 @@ const MAX_INTERFACES: usize = 4096;
 pub struct Record {
     /// Time stamp of the packet in nanoseconds since 1970.
     pub timestamp: u64,
-    /// Number of the packet's interface within its section of the file. The number is 0 in classic pcap
-    /// files.
+    /// Number of the interface on which the packet was captured, within the section of the file that contains the
+    /// packet. The number is 0 in classic pcap files.
     pub interface: u32,
     /// Length of the packet on the wire in bytes. The length is greater than the length of `data`
     /// if the packet was truncated.
@@ -30,7 +30,7 @@ pub struct Record {
     /// Whether the interface received (true) or transmitted (false) the packet. `None` if the file
     /// does not contain this information. Only pcapng files can contain the information.
     pub received: Option<bool>,
-    /// Number of packets that were lost between the previous packet and this packet. Only pcapng files
+    /// Number of packets that were lost between the previous packet in the file and this packet. Only pcapng files
     /// contain this number.
     pub missed: u64,
 }
@@ -45,8 +45,9 @@ struct Resolution {
 impl Resolution {
     const MICRO: Self = Self { per_second: 1_000_000 };
 
-    /// Parses the value of the option `if_tsresol`. The value is a negative power of 10, or a negative power of
-    /// 2 if its highest bit is set. Returns `None` if the resolution is not supported.
+    /// Parses the value of the option `if_tsresol`, the resolution of the time stamps. If the highest bit is clear, a
+    /// unit is 10^-n seconds, otherwise 2^-n seconds, where n is the number in the other bits. Returns `None` if the
+    /// resolution is not supported.
     fn from_option(octet: u8) -> Option<Self> {
         let per_second = if octet & 0x80 == 0 {
             10_u64.checked_pow(u32::from(octet))?
@@ -224,8 +225,8 @@ impl<R: Read> Reader<R> {
         self.read_body(len, 12)
     }
 
-    /// Reads the rest of a block of `len` bytes. `known` is the number of bytes at the start of the block
-    /// that are not part of the body or have already been read.
+    /// Reads the rest of a block, whose total length is `len` bytes. `known` is the number of bytes of the block that
+    /// have already been read, plus the length of the trailing length field. The other bytes of the block are the body.
     fn read_body(&mut self, len: u32, known: u32) -> Result<(), PcapError> {
         if !len.is_multiple_of(4) || len < known || len > MAX_BLOCK {
             return self.broken("a block of impossible length");

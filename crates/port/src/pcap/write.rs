@@ -22,7 +22,7 @@ pub struct Notes<'a> {
     pub comment: Option<&'a str>,
     /// Whether the interface received (true) or transmitted (false) the packet. `None` if this is not known.
     pub received: Option<bool>,
-    /// Number of packets that were lost between the previous packet and this packet.
+    /// Number of packets that were lost between the previous packet in the file and this packet.
     pub missed: u64,
 }
 
@@ -82,9 +82,9 @@ impl<W: Write> Writer<W> {
         Ok(interface)
     }
 
-    /// Writes a packet, which is the concatenation of `parts`. `timestamp` is the time in nanoseconds since
-    /// 1970, and `original_len` is the length on the wire in bytes. A classic pcap file does not contain the
-    /// comment.
+    /// Writes a packet, which is the concatenation of `parts`. `timestamp` is the time in nanoseconds since 1970, and
+    /// `original_len` is the length on the wire in bytes. A classic pcap file cannot store `comment`, which is ignored
+    /// in this case.
     ///
     /// # Errors
     /// The error that the output returned.
@@ -99,8 +99,8 @@ impl<W: Write> Writer<W> {
         self.annotated(interface, timestamp, original_len, parts, &Notes { comment, ..Notes::default() })
     }
 
-    /// Writes a packet like [`Writer::packet`], with all additional information. A classic pcap file does not contain
-    /// this information.
+    /// Writes a packet like [`Writer::packet`], with all additional information in `notes`. A classic pcap file cannot
+    /// store this information, which is ignored in this case.
     ///
     /// # Errors
     /// The error that the output returned.

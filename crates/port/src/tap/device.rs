@@ -53,7 +53,7 @@ pub struct TapConfig {
     /// Whether the kernel may send frames with incomplete checksums and packets that need segmentation. Trivium then
     /// completes the checksums and segments the packets.
     pub offload: bool,
-    /// Whether the interface and its settings remain when its queues are closed. If a persistent interface of
+    /// Whether the interface and its settings remain when the last queue is closed. If a persistent interface of
     /// Trivium with this name exists, it is adopted without changes.
     pub persistent: bool,
 }

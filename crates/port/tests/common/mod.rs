@@ -98,7 +98,7 @@ pub fn wait(fd: BorrowedFd<'_>, milliseconds: i32) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, milliseconds) == 1 }
 }
 
-/// Receives until `enough` packets have arrived or none arrives for a second.
+/// Receives packets until `enough` packets have arrived, or no packet arrives for a second.
 pub fn collect(queue: &mut dyn Queue, pool: &mut FramePool, enough: usize) -> Batch {
     let mut batch = Batch::new();
     while batch.len() < enough {
@@ -113,7 +113,7 @@ pub fn collect(queue: &mut dyn Queue, pool: &mut FramePool, enough: usize) -> Ba
     batch
 }
 
-/// Attributes of bpf(2), as far as used here.
+/// Attributes of a bpf(2) system call (`union bpf_attr`). The memory has space for all fields that the tests use.
 #[repr(C)]
 struct Bpf([u8; 144]);
 
@@ -132,8 +132,8 @@ fn owned(fd: i32) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// A program that redirects each frame to the socket at the index of its receive queue, attached in driver
-/// mode.
+/// An XDP program, attached in driver mode, that redirects each frame to a socket. The index of the frame's receive
+/// queue selects the socket in a map.
 pub struct Steering {
     map: OwnedFd,
     _program: OwnedFd,
@@ -180,7 +180,7 @@ impl Steering {
         Self { map: owned(map), _program: owned(program), _link: owned(link) }
     }
 
-    /// Inserts a socket into the map.
+    /// Inserts a socket into the program's map, at the index of the receive queue `queue`.
     pub fn steer(&self, queue: u32, socket: BorrowedFd<'_>) {
         let value = socket.as_raw_fd().unsigned_abs();
         let (key, value) = (&raw const queue, &raw const value);
@@ -194,7 +194,8 @@ impl Steering {
     }
 }
 
-/// A raw socket on a device of the calling thread's namespace, which sends and receives like a host there.
+/// A raw socket on a device of the calling thread's namespace. The socket sends and receives frames like a host in this
+/// namespace.
 pub struct Wire(OwnedFd);
 
 impl Wire {
@@ -246,7 +247,7 @@ impl Wire {
     }
 }
 
-/// Returns a frame of `len` bytes with an experimental EtherType, whose payload contains its number.
+/// Returns a frame of `len` bytes with an experimental EtherType. The payload begins with `number`.
 pub fn frame(number: u32, len: usize) -> Vec<u8> {
     let mut bytes = vec![0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9, 0x88, 0xb5];
     bytes.extend_from_slice(&number.to_be_bytes());
@@ -254,7 +255,8 @@ pub fn frame(number: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns the number in a frame of [`frame`], or `None` for frames that the kernel sends by itself.
+/// Returns the number in a frame that the function [`frame`] has built. Returns `None` for any other frame, for example
+/// a frame that the kernel sends by itself.
 pub fn number(bytes: &[u8]) -> Option<u32> {
     (bytes.get(12..14)? == [0x88, 0xb5]).then(|| u32::from_be_bytes(bytes[14..18].try_into().unwrap()))
 }

@@ -139,8 +139,8 @@ fn who_comes_later_begins_at_nothing() {
     assert_eq!((only.address, only.packets, only.bytes), (Some(address(1)), 0, 0));
 }
 
-/// A host on the link that knew the secret of the hash could fill all bucket entries that another address may use. With
-/// another secret, the same addresses do not collide.
+/// Checks that addresses whose hashes collide under one secret do not collide under another secret. Otherwise, a host
+/// on the link could fill all bucket entries that the address of a victim may use.
 #[test]
 fn addresses_that_collide_under_one_secret_do_not_under_another() {
     let known: [u64; LINK_SECRETS] = std::array::from_fn(|nth| 0x9e37_79b9_7f4a_7c15 << nth);
@@ -170,8 +170,8 @@ fn addresses_that_collide_under_one_secret_do_not_under_another() {
     assert!(chosen.iter().chain([&(net | 1)]).all(|bits| safe.view().find(1, *bits) != 0));
 }
 
-/// Half of the bucket entries are always free. Therefore every neighbour has an entry for any secret of the hash, even
-/// if the table is full and the addresses are consecutive.
+/// Checks that every neighbour is found, for any secret of the hash, even if the table is full and the addresses are
+/// consecutive. Half of the bucket entries are always free.
 #[test]
 fn a_full_table_finds_everybody() {
     for round in 0..20 {
