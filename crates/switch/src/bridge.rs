@@ -62,8 +62,8 @@ pub(crate) struct View {
 }
 
 impl Bridge {
-    /// Creates a bridge whose MAC table holds only the static entries. `seed` is the secret key of its hash functions
-    /// and must be random.
+    /// Creates a bridge whose MAC table holds only the static entries. `seed` is the secret key of the bridge's hash
+    /// functions and must be random.
     pub fn new(config: &BridgeConfig, seed: u64) -> Bridge {
         let bridge = Bridge {
             view: Arc::new(View::new(config, seed, None)),
@@ -163,8 +163,8 @@ impl Bridge {
         }
     }
 
-    /// Returns the last time, in nanoseconds, at which the snooper did not get its copy of a multicast control message
-    /// from this port, because the copy exceeded the port's rate limit or a queue was full. Returns `None` if no copy
+    /// Returns the last time, in nanoseconds, at which the snooper missed a multicast control message from this port,
+    /// because the copy for the snooper exceeded the port's rate limit or a queue was full. Returns `None` if no copy
     /// was lost.
     pub fn snooped_incompletely(&self, port: PortId) -> Option<u64> {
         self.view.member(port)?.snooped().last_missed_ns()

@@ -119,8 +119,8 @@ struct Pass<'a, R> {
     now: Now,
     /// Index in the caller's arrays of the first frame of this pass.
     first: usize,
-    /// Result of the VLAN admission of the previous frame. The next frame mostly arrives on the same port with the same
-    /// tag and has this result too.
+    /// Result of the VLAN admission of the previous frame. The next frame usually arrives on the same port with the
+    /// same tag, and then has the same result.
     admission: Admission<'a>,
     recorder: &'a mut R,
 }
@@ -331,9 +331,8 @@ fn admit_by<'a>(view: &'a View, key: &FlowKey) -> Result<Admitted<'a>, DropReaso
     Ok(Admitted { member, vid, form })
 }
 
-/// Returns the drop reason of a frame with an invalid source or reserved destination. `reason` is
-/// the drop reason of the VLAN admission, if any. `reason` takes precedence if the ingress port is
-/// not a member.
+/// Returns the drop reason of a frame with an invalid source address or a reserved destination address. `reason` is the
+/// drop reason of the VLAN admission, if any. `reason` takes precedence if the ingress port is not a member.
 #[cold]
 fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropReason {
     match reason {

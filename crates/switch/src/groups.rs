@@ -1,8 +1,8 @@
 //! The snooped multicast groups of a bridge, as an immutable table that workers read.
 //!
 //! The [`crate::Snooper`] makes the table on a control thread, and [`crate::Bridge::with_groups`] publishes it to
-//! workers. The key of the table is VLAN and IP address, not the MAC address (RFC 4541 section 2.1.2, item 5), because
-//! 32 IPv4 groups share one MAC address.
+//! workers. The key of the table is the VLAN and the IP address, not the MAC address (RFC 4541 section 2.1.2, item 5),
+//! because 32 IPv4 groups share one MAC address.
 
 use std::net::IpAddr;
 

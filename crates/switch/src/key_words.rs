@@ -13,7 +13,7 @@ pub(crate) fn ingress(key: &FlowKey) -> u64 {
     u64::from_le(key.words()[0]) & INGRESS_MASK
 }
 
-/// Returns source and destination MAC address of a frame, each in the form of [`crate::tables::mac_bits`].
+/// Returns the source and the destination MAC address of a frame, each in the form of [`crate::tables::mac_bits`].
 #[inline(always)]
 pub(crate) fn addresses(key: &FlowKey) -> (u64, u64) {
     let words = key.words();

@@ -38,7 +38,8 @@ pub(crate) const STATIONS: u32 = 1024;
 const WAYS: usize = 64;
 const CLASSES: usize = 16;
 const BRIDGES: usize = 8;
-/// Bit position of the number of a direction or class in a cached word, above the 48 bits of the address.
+/// Bit position, in a cached word, of the number that identifies an ingress direction ([`Way`]) or a `Class`. The
+/// number is above the 48 bits of the address.
 const NUMBER_SHIFT: u32 = 48;
 /// Multiplier of the hash. Bits 12 to 23 are 1. Addresses that differ in the last octet (bits 40 to
 /// 47 of a word) therefore get adjacent slots, so that hosts with consecutive addresses fill few
@@ -56,19 +57,21 @@ pub(crate) struct MacCache {
     ways: [Way; WAYS],
     classes: [Numbered; CLASSES],
     epochs: [Epoch; BRIDGES],
-    /// Number of the epoch of the current burst. 0 means no epoch.
+    /// Number of the epoch of the current burst. Cached results are valid only in the epoch in which they were cached.
+    /// 0 means no epoch.
     current: u32,
-    /// Number of the epoch that began most recently.
+    /// Number of the epoch (the period in which cached results are valid) that began most recently.
     last: u32,
-    /// Number that was last assigned to a direction or class. 0 means that no number was assigned.
+    /// Number that was last assigned to an ingress direction ([`Way`]) or to a `Class`. 0 means that no number was
+    /// assigned.
     number: u16,
 }
 
 /// The cached decision for frames to one destination.
 #[derive(Clone, Copy, Debug, Default)]
 struct Target {
-    /// Destination address in the low 48 bits, and in the high bits the number of the class for which the decision is
-    /// valid.
+    /// Destination address in the low 48 bits, and in the high bits the number of the `Class` of frames for which the
+    /// decision is valid.
     address: u64,
     /// Decision for frames that did not arrive on the output port.
     decision: Decision,
@@ -114,7 +117,7 @@ struct Numbered {
     number: u16,
 }
 
-/// The state of a bridge during one epoch: configuration, MAC table and second.
+/// The state of a bridge during one epoch: version of the configuration, number of MAC table changes, and second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     /// Identifier of the version of the bridge's configuration.
@@ -146,7 +149,8 @@ impl MacCache {
         }
     }
 
-    /// Selects the epoch of a bridge in this state. If no such epoch exists, begins a new epoch.
+    /// Selects the epoch in which results that were cached for a bridge in this state are valid. If no such epoch
+    /// exists, begins a new epoch.
     #[inline]
     pub(crate) fn enter(&mut self, state: State) {
         let place = usize::try_from(state.view % BRIDGES as u64).unwrap_or(0);
@@ -171,8 +175,8 @@ impl MacCache {
         self.epochs[place] = Epoch { state, number: self.current };
     }
 
-    /// Clears all cached sources, decisions, directions and classes. The memory is not freed, because the data path
-    /// does not allocate.
+    /// Clears all cached sources and decisions, and all ingress directions and classes. The memory is not freed,
+    /// because the data path does not allocate.
     #[cold]
     fn forget(&mut self) {
         self.sources.fill(0);
@@ -182,16 +186,16 @@ impl MacCache {
         self.number = 0;
     }
 
-    /// Returns the direction of frames whose masked first key word is `ingress`. Returns `None` if the direction is
-    /// not registered in the current epoch.
+    /// Returns the ingress direction (the combination of ingress port and VLAN tag) of frames whose masked first key
+    /// word is `ingress`. Returns `None` if the direction is not registered in the current epoch.
     #[inline(always)]
     pub(crate) fn way(&self, ingress: u64) -> Option<Way> {
         let way = self.ways[place::<WAYS>(ingress)];
         (way.ingress == ingress && way.epoch == self.current).then_some(way)
     }
 
-    /// Registers a direction in the current epoch and assigns a number to it. Frames of the direction arrive on
-    /// `port` and belong to the class `class`.
+    /// Registers an ingress direction (a combination of ingress port and VLAN tag) in the current epoch and assigns a
+    /// number to the direction. Frames from this direction arrive on `port` and belong to the class `class`.
     #[cold]
     #[inline(never)]
     pub(crate) fn open(&mut self, ingress: u64, port: PortId, class: Class) -> Way {
@@ -213,24 +217,25 @@ impl MacCache {
         way
     }
 
-    /// Records that frames with the source address `source` and the direction `way` need no learning in this epoch.
+    /// Records that frames with the source address `source` that arrive from the direction `way` need no learning in
+    /// this epoch.
     #[inline(always)]
     pub(crate) fn note_source(&mut self, way: Way, source: u64) {
         let source = numbered(way.number, source);
         self.sources[place::<SOURCES>(source)] = source;
     }
 
-    /// Caches the decision for frames to `destination` that belong to the class of `way`. The decision does not apply
-    /// to frames that arrive on its output port.
+    /// Caches the decision for frames to `destination` that belong to the same class as frames from `way`. The decision
+    /// does not apply to frames that arrive on the decision's output port.
     #[inline(always)]
     pub(crate) fn note_target(&mut self, way: Way, destination: u64, decision: Decision) {
         let address = numbered(way.class, destination);
         self.targets[place::<TARGETS>(address)] = Target { address, decision };
     }
 
-    /// Writes to `out` the cached decision for a frame of the direction `way` to a destination with a MAC table entry.
-    /// `station` is the value of this entry, which replaces the address in the cached word. Returns whether the
-    /// decision was cached.
+    /// Writes to `out` the cached decision for a frame that arrived from the direction `way` and whose destination has
+    /// a MAC table entry. `station` is the value of this entry, which replaces the address in the cached word. Returns
+    /// whether the decision was cached.
     #[inline(always)]
     pub(crate) fn decide_station(&self, way: Way, station: u32, out: &mut Decision) -> bool {
         let station = numbered(way.class, station.into());
@@ -302,7 +307,8 @@ mod tests {
     }
 
     impl MacCache {
-        /// Returns the direction of a port in the current epoch. A new direction is registered.
+        /// Returns the ingress direction of untagged frames that arrive on `port`. Registers the direction if the
+        /// current epoch does not have it.
         fn by(&mut self, port: u16, class: Class) -> Way {
             let ingress = ingress(&key(port, 0, 0));
             self.way(ingress).unwrap_or_else(|| self.open(ingress, PortId(port), class))

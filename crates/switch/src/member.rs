@@ -55,16 +55,16 @@ pub(crate) struct Member {
     pub(crate) mac_limit: u32,
     limits: StormLimits,
     buckets: [Option<Arc<TokenBucket>>; 3],
-    /// Rate limit of the copies of the port's multicast control messages that the snooper gets.
+    /// Limit on the rate at which the port's multicast control messages are copied to the snooper.
     snooped: Arc<SnoopedCopies>,
 }
 
-/// The rate limit of the copies of one port's multicast control messages (IGMP, MLD, PIM) that the snooper gets.
+/// The limit on the rate at which one port's multicast control messages (IGMP, MLD, PIM) are copied to the snooper.
 #[derive(Debug)]
 pub(crate) struct SnoopedCopies {
     bucket: TokenBucket,
-    /// Time, in nanoseconds, at which the rate limit or a full queue last kept a copy from the snooper. The value is 0
-    /// if no copy was lost. Workers store the value and the snooper loads it with relaxed ordering.
+    /// Time, in nanoseconds, at which a copy for the snooper was last lost because of the rate limit or a full queue.
+    /// The value is 0 if no copy was lost. Workers store the value and the snooper loads it with relaxed ordering.
     missed_ns: AtomicU64,
 }
 
@@ -74,8 +74,7 @@ impl SnoopedCopies {
         SnoopedCopies { bucket, missed_ns: AtomicU64::new(0) }
     }
 
-    /// Takes a token of the rate limit for one copy. Returns false and records the lost copy if the rate limit is
-    /// exceeded.
+    /// Takes a token of the rate limit for one copy. If the limit is exceeded, records the lost copy and returns false.
     pub(crate) fn take(&self, now_ns: u64) -> bool {
         let is_granted = self.bucket.take(now_ns, 1) == 1;
         if !is_granted {
@@ -99,9 +98,9 @@ impl SnoopedCopies {
     }
 }
 
-/// Maximum rate, in copies per second, at which the snooper gets one port's IGMP, MLD and PIM messages. When hosts
-/// answer a query, which takes them up to ten seconds, a port with the maximum number of groups
-/// ([`crate::SnooperConfig::max_groups_per_port`]) stays below this rate.
+/// Maximum rate, in copies per second, at which the snooper gets one port's IGMP, MLD and PIM messages. Hosts answer a
+/// query within ten seconds. Even if a port has the maximum number of groups
+/// ([`crate::SnooperConfig::max_groups_per_port`]), the answers of its hosts stay below this rate.
 pub(crate) const SNOOPED_RATE: u32 = 100;
 /// Burst size, in copies, for the rate limit [`SNOOPED_RATE`]. A burst fills only a small part of the queue from a
 /// worker to the snooper.
@@ -192,7 +191,7 @@ impl Member {
         self.vlans.contains_vid(vid).then_some(true)
     }
 
-    /// Returns the rate limit of the copies of the port's multicast control messages for the snooper.
+    /// Returns the limit on the rate at which the port's multicast control messages are copied to the snooper.
     #[inline]
     pub(crate) fn snooped(&self) -> &SnoopedCopies {
         &self.snooped

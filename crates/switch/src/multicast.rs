@@ -1,5 +1,5 @@
-//! Forwarding of frames with a group destination: the worker's part of IGMP and MLD snooping (RFC 4541), and
-//! the resolution of `Flood` and `Group` decisions into output ports.
+//! Forwarding of frames with a group destination: the part of IGMP and MLD snooping (RFC 4541) that workers execute,
+//! and the conversion of `Flood` and `Group` decisions into output ports.
 //!
 //! Workers only read the [`crate::Groups`] of their bridge. They send copies of reports and queries to the
 //! [`crate::Snooper`], which builds the next table of groups.
@@ -74,8 +74,9 @@ impl Bridge {
         self.flood_recorded(in_port, decision, 0, &mut NoRecord, each);
     }
 
-    /// Calls `each` like [`Bridge::flood`], and also records for packet tracing each output of the frame with the index
-    /// `index`, and each excluded member with the reason. A frame without outputs is recorded as dropped.
+    /// Calls `each` like [`Bridge::flood`]. Also records, for packet tracing, each output of the frame with the index
+    /// `index`, and each excluded member with the reason for its exclusion. A frame without outputs is recorded as
+    /// dropped.
     pub fn flood_recorded<R: Recorder>(
         &self,
         in_port: PortId,

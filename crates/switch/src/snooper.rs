@@ -1,5 +1,5 @@
-//! The control thread's part of IGMP and MLD snooping (RFC 4541): tracks the listeners of each group and the ports of
-//! multicast routers.
+//! The part of IGMP and MLD snooping (RFC 4541) that the control thread executes: tracks the listeners of each group
+//! and the ports of multicast routers.
 //!
 //! See [`Snooper`] for the timers and the reasons for them.
 
@@ -37,8 +37,8 @@ const UNSOLICITED_NS: u64 = 11 * NS_PER_S;
 /// Maximum number of queriers tracked for one VLAN and address family. Normally one querier is
 /// active, because the other queriers stop querying (RFC 3376 section 6.6.2).
 const MAX_QUERIERS: usize = 8;
-/// Minimum time, in nanoseconds, for which a membership lasts after a query that its listener does not answer. Without
-/// this minimum, a query with a forged response time of zero would remove all listeners.
+/// Minimum time, in nanoseconds, for which a membership remains after a query that the listener does not answer.
+/// Without this minimum, a query with a forged response time of zero would remove all listeners.
 const MIN_RESPONSE_NS: u64 = NS_PER_S;
 
 /// Timers and bounds of snooping.
@@ -143,8 +143,8 @@ struct Querier {
     expires_ns: u64,
     /// Time, in nanoseconds, at which the response time of the querier's last general query ends.
     asks_until_ns: u64,
-    /// Time, in nanoseconds, at which the response time of a query ends. From this time on, all
-    /// listeners are known.
+    /// Time, in nanoseconds, at which the response time of the first query that was answered ends. From this time on,
+    /// all listeners are known.
     answered_ns: u64,
     /// Whether a port other than the querier's port has sent a report in answer to a query.
     is_heard: bool,
@@ -377,8 +377,8 @@ impl Snooper {
         self.counts
     }
 
-    /// Records that a port is a listener of a group. Returns true if the report counts as an answer to a query,
-    /// because the first report of the port is at least [`UNSOLICITED_NS`] old.
+    /// Records that a port is a listener of a group. Returns true if the report counts as an answer to a query: the
+    /// first report of the port is at least [`UNSOLICITED_NS`] old.
     fn join(&mut self, port: PortId, vid: u16, group: IpAddr, now_ns: u64) -> bool {
         self.counts.joins += 1;
         if !is_prunable(group) {

@@ -32,7 +32,8 @@ const EVICTION_ENTRIES: usize = 64;
 /// Maximum number of MAC table buckets, of one cache line each, that one eviction reads.
 const EVICTION_BUCKETS: usize = 256;
 
-/// The value of a MAC table entry: the port, and flags for static entries and for entries whose frames are dropped.
+/// The value of a MAC table entry: the port, a flag for static entries, and a flag for entries whose frames are
+/// dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Station(pub(crate) u32);
 

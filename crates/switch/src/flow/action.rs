@@ -29,8 +29,8 @@ pub(super) const OCTETS_OF_WORK: usize = 64;
 /// all rules.
 pub(super) const KEEPER_OCTETS: usize = 64 * OCTETS_OF_WORK;
 
-/// The flag NX_LEARN_F_DELETE_LEARNED of a `learn` action. With this flag, learned flow entries are
-/// removed when the last flow entry with a `learn` action for their table and cookie is removed.
+/// The flag NX_LEARN_F_DELETE_LEARNED of a `learn` action. With this flag, learned flow entries are removed when no
+/// flow entry is left that has a `learn` action for the table and cookie of the learned flow entries.
 const DELETE_LEARNED: u16 = 2;
 
 /// Position of output actions in the order in which the actions of an action set are executed.
@@ -136,7 +136,7 @@ pub enum Action {
     PopPbb,
     /// Copies the TTL from the next-to-outermost header to the outermost header.
     CopyTtlOut,
-    /// Copies the TTL from the outermost header to the next header.
+    /// Copies the TTL from the outermost header to the next-to-outermost header.
     CopyTtlIn,
     /// Sets the MPLS TTL.
     SetMplsTtl(u8),
@@ -218,13 +218,14 @@ pub enum Reference<'a> {
     Group(u32),
     /// The action applies the meter with this number.
     Meter(u32),
-    /// The action looks up the table with this number, or adds flow entries to the table.
+    /// The action looks the packet up in the table with this number, or adds flow entries to this table.
     Table(u8),
     /// The action reads bits of a field.
     Read(&'a SubField),
     /// The action writes bits of a field.
     Written(&'a SubField),
-    /// The action sets the bits of the mask in a field to a constant: field, value and mask.
+    /// The action sets the bits of a field that are in a mask to a constant. The values are the field, the constant and
+    /// the mask.
     Constant(Field, u128, u128),
     /// The action adds learned flow entries, as this `learn` action specifies.
     Learn(&'a Learn),

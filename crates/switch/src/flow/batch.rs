@@ -207,7 +207,7 @@ mod tests {
         Bucket { id, weight: 1, watch_port: None, watch_group: None, actions }
     }
 
-    /// Returns a flow-mod that replaces the instructions of all rules by a `note` action of `octets` octets.
+    /// Returns a flow-mod that replaces the instructions of all rules with a `note` action of `octets` octets.
     fn modify_all(octets: usize) -> FlowMod {
         let note = Instructions::apply(vec![Action::Note(vec![7; octets])]);
         FlowMod {
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// A batch that adds a million rules fits into the work limit. A batch of 66 changes of 100,000 rules
+    /// A batch that adds a million rules fits into the work limit. A batch of 66 changes that each modify 100,000 rules
     /// does not.
     #[test]
     fn a_million_rules_are_added_in_one_batch_and_not_changed_often_in_one() {

@@ -189,7 +189,7 @@ impl Pipeline {
         groups.filter_map(first).max_by_key(|(rank, _)| *rank).map(|(_, at)| at)
     }
 
-    /// Returns the work of choosing the rules of a table to evict. The unit is the work of visiting one rule.
+    /// Returns the work of choosing the rules to evict from a table. The unit is the work of visiting one rule.
     pub(super) fn work_to_rank(&self, table: u8) -> usize {
         let fields = self.tables.get(usize::from(table)).map_or(0, |own| own.bounds.configured.groups.len());
         self.places_of_table(table).saturating_mul(WORK_OF_RANK + fields * WORK_OF_FIELD)

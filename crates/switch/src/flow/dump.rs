@@ -119,8 +119,8 @@ impl FlowSums {
         FlowSums { filter, at: 0, sums: (0, 0, 0) }
     }
 
-    /// Adds the next rules to the sums. Returns the numbers of packets, octets and rules when all rules have been
-    /// visited, and `None` before.
+    /// Adds the next rules to the sums. Returns the sums of packets, octets and rules when all rules have been visited,
+    /// and `None` before that.
     pub fn step(&mut self, pipeline: &Pipeline) -> Option<(u64, u64, u32)> {
         let (from, to) = (self.at, end_of_search(pipeline, self.at, &self.filter));
         for (rule, _) in pipeline.rules.places(from, to - from) {
@@ -138,17 +138,17 @@ impl FlowSums {
     }
 }
 
-/// Returns the index after the last slot of a step that begins at the slot `from`. The step searches its slots for
-/// rules that `filter` selects.
+/// Returns the index after the last slot that one step of a dump visits. The step begins at the slot `from`, and
+/// searches its slots for rules that `filter` selects.
 fn end_of_search(pipeline: &Pipeline, from: usize, filter: &FlowFilter) -> usize {
     let most = if reads_actions(filter.out_port, filter.out_group) { STEP_WORK } else { usize::MAX };
     pipeline.rules.end_of_step(from, LOOKED_AT, most)
 }
 
-/// A function that appends to a list the numbers of the groups or meters that instructions use.
+/// A function that appends to a list the numbers of the groups or meters that a rule's instructions use.
 type Names = fn(&super::Instructions, &mut Vec<u32>);
 
-/// A function that returns whether the group or meter with a number exists.
+/// A function that returns whether the group or meter with this number exists.
 type Exists = fn(&Pipeline, u32) -> bool;
 
 /// A dump of groups or meters in ascending order of number.
@@ -175,8 +175,8 @@ impl NumberedDump {
         NumberedDump { from: Some(from), to, at: Some(0), groups_at: Some(0), uses: Tally::default() }
     }
 
-    /// Visits the rules in the next slots, and counts for each group or meter of the dump the rules that use it.
-    /// Returns whether rules remain to be counted.
+    /// Visits the rules in the next slots. Counts, for each group or meter of the dump, the rules that use this group
+    /// or meter. Returns whether rules remain to be counted.
     fn count(&mut self, pipeline: &Pipeline, names: Names, exists: Exists) -> bool {
         let Some(from) = self.at else { return false };
         let to = pipeline.rules.end_of_step(from, LOOKED_AT, STEP_WORK);
@@ -288,8 +288,8 @@ mod tests {
         std::iter::from_fn(step).collect()
     }
 
-    /// Each step of a dump, an aggregate, a count or a copy processes at least one rule, and ends early when the step
-    /// has visited or copied many actions.
+    /// Dumps, aggregate statistics, counts of references, and copies are made in steps. Each step processes at least
+    /// one rule, and ends early when the step has visited or copied many actions.
     #[test]
     fn rules_with_many_actions_end_a_step() {
         let (light, heavy) = (pipeline(3), pipeline(4000));
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!((light.step_of(&places, 40), heavy.step_of(&places, 40)), (40, most));
     }
 
-    /// A rule whose work exceeds the limit of one step is the only rule of its step.
+    /// A rule with more actions than the work limit of one step allows is the only rule of its step.
     #[test]
     fn a_step_has_at_least_one_rule() {
         let mut pipeline = Pipeline::new();
@@ -343,8 +343,8 @@ mod tests {
         assert_eq!(pipeline.rules_from(0, 9, 0, |_, _| ()), Some(1));
     }
 
-    /// A step that counts the references to groups ends after a few groups if they have many actions, and only groups
-    /// that exist and belong to the dump are counted.
+    /// A step that counts the references to groups ends after a few groups if the groups have many actions. Only
+    /// references to groups that exist and belong to the dump are counted.
     #[test]
     fn groups_with_many_actions_end_a_step_and_missing_groups_are_not_counted() {
         const GROUPS: u32 = 60;

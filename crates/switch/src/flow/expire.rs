@@ -100,8 +100,8 @@ mod tests {
         assert_eq!(turn(), (false, 0));
     }
 
-    /// Checks that a call of `Pipeline::expire` removes fewer learned rules together with the rule whose `learn` action
-    /// added them if the rules have many actions, and that later calls remove the other rules.
+    /// The removal of a rule with a `learn` action also removes the learned rules. If the learned rules have many
+    /// actions, the removal and each later call of `Pipeline::expire` remove only some of them.
     #[test]
     fn few_learned_rules_with_many_actions_are_removed_with_their_teacher() {
         let mut pipeline = Pipeline::new();

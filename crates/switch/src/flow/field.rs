@@ -108,7 +108,7 @@ macro_rules! fields {
     (@flag fixed) => { FIXED };
 }
 
-/// Number of the fields for tunnel options, `tun_metadata0` to `tun_metadata7`.
+/// Number of match fields for tunnel options. The fields are `tun_metadata0` to `tun_metadata7`.
 pub const TUN_METADATA: u16 = 8;
 /// Field flag: a match on the field cannot have a partial mask.
 const WHOLE: u8 = 1;

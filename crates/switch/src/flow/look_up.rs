@@ -55,9 +55,9 @@ impl Pipeline {
     }
 }
 
-/// Looks a flow up in a table with conjunctive matches. Returns the rule found and the work. The work is the sum of the
-/// visited rules that are parts of conjunctions, the conjunctions in these rules, and the masks in additional lookups.
-/// If the work exceeds `most`, the lookup stops early and returns no rule.
+/// Looks a flow up in a table with conjunctive matches. Returns the rule found and the work. The work is the number of
+/// visited rules that are parts of conjunctions, plus the work of recording the conjunctions in these rules, plus the
+/// work of additional lookups. If the work exceeds `most`, the lookup stops early and returns no rule.
 fn look_up_conjunctive(
     pipeline: &Pipeline,
     table: &Table,

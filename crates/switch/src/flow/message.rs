@@ -113,7 +113,7 @@ impl FlowMod {
         }
     }
 
-    /// Returns a flow-mod that removes all flow entries whose matches lie within a match.
+    /// Returns a flow-mod that removes all flow entries of a table whose matches lie within `matching`.
     #[must_use]
     pub fn delete(table: u8, matching: Match) -> FlowMod {
         FlowMod {
@@ -347,7 +347,7 @@ pub struct FlowStats {
     pub cookie: u64,
     /// Nanoseconds since the flow entry was added.
     pub age_ns: u64,
-    /// Nanoseconds since the flow entry was added or last changed. The hard time-out starts at this time.
+    /// Nanoseconds since the flow entry was added or last changed, which is when its hard time-out starts.
     pub unchanged_ns: u64,
     /// Nanoseconds since the flow entry was last used or changed.
     pub idle_ns: u64,
@@ -511,11 +511,11 @@ impl Origin {
 /// An event of the bridge's tables or ports, for controllers and monitors.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
-    /// A flow entry was added or replaced. The instructions of the replaced flow entry are included if they
-    /// differ.
+    /// A flow entry was added or replaced. The instructions of the replaced flow entry are included if they differ from
+    /// the new instructions.
     Added(FlowStats, Option<Box<Instructions>>),
-    /// The instructions or the cookie of a flow entry changed. The previous instructions are included if they were
-    /// different.
+    /// The instructions or the cookie of a flow entry changed. The previous instructions are included if they differ
+    /// from the new instructions.
     Modified(FlowStats, Option<Box<Instructions>>),
     /// Events that one request of a controller caused, with the session and the transaction of the request.
     Caused(Origin, Vec<Event>),

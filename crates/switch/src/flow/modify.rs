@@ -179,7 +179,7 @@ impl Pipeline {
         Some(rule)
     }
 
-    /// Records that only the times of a rule changed, so that cached megaflows remain valid.
+    /// Records that only the times of a rule have changed. Cached megaflows therefore remain valid.
     fn touch_times(&mut self, at: RuleRef) {
         self.touch(Touched::Settings);
         self.rules.mark(at, self.version());

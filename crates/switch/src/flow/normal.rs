@@ -18,7 +18,8 @@ const TAGS: [[u8; 2]; 2] = [[0x88, 0xa8], [0x81, 0x00]];
 /// clause 9.2.4). No headers are parsed after this EtherType.
 const NOTHING: [u8; 2] = [0x88, 0xb5];
 
-/// The packet for which the `NORMAL` steps of a program are replaced with outputs to ports.
+/// A packet on arrival, with the data that is needed to replace the `NORMAL` steps of its program with outputs to
+/// ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// Engine port on which the packet arrived.

@@ -62,7 +62,7 @@ impl OptionFields {
         OptionFields(self.0 | other.0)
     }
 
-    /// Returns a copy of the set to which the tunnel option fields that an action names are added.
+    /// Returns a copy of the set that also contains the tunnel option fields to which an action refers.
     fn with_named(self, named: Reference<'_>) -> OptionFields {
         match named {
             Reference::Constant(field, ..) => self.with(field),

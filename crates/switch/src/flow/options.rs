@@ -74,9 +74,8 @@ impl TunnelOptions {
         self.0.values()
     }
 
-    /// Returns a mask of the bits of a field that may be matched or set. A tunnel option field has
-    /// the bits of its mapped option, or no bits without a mapped option. In all other fields, all
-    /// bits are valid.
+    /// Returns a mask of the bits of a field that may be matched or set. For a tunnel option field, the mask covers the
+    /// length of the mapped option, and is empty without a mapped option. For all other fields, all bits are set.
     #[must_use]
     pub fn bits(&self, field: Field) -> u128 {
         let Some(place) = field.tun_metadata_number() else { return field.all_ones() };

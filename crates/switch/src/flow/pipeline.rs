@@ -158,7 +158,7 @@ pub enum Touched {
     Rule(u8, Box<Match>),
     /// Groups, meters or ports changed. Any megaflow may be affected.
     All,
-    /// The changed settings do not affect packets, for example names and limits of tables.
+    /// Only settings that do not affect packets have changed, for example names and limits of tables.
     Settings,
 }
 
@@ -209,7 +209,7 @@ impl Default for Pipeline {
 }
 
 impl Pipeline {
-    /// Creates a pipeline without flow entries and ports, which drops every packet.
+    /// Creates a pipeline that has neither flow entries nor ports. The pipeline drops every packet.
     #[must_use]
     pub fn new() -> Pipeline {
         let table = || Table {
@@ -398,8 +398,7 @@ impl Pipeline {
         self.rules.iter().filter(move |(_, rule)| is_selected(filter, rule))
     }
 
-    /// Returns the flow entries that `filter` selects with their counters, sorted by table and descending
-    /// priority.
+    /// Returns the flow entries that `filter` selects, with their counters, sorted by table and descending priority.
     #[must_use]
     pub fn flows(&self, filter: &FlowFilter, now_ns: u64) -> Vec<FlowStats> {
         let mut found: Vec<_> = self.selected(filter).map(|(_, rule)| rule).collect();
@@ -452,9 +451,8 @@ impl Pipeline {
         (to < self.rules.place_count()).then_some(to)
     }
 
-    /// Returns the number of slots, from the start of `places`, that one step of a copy of rules
-    /// covers. The number is at most `most`. Rules with many actions end the step earlier, after at
-    /// least one slot.
+    /// Returns the number of slots that a caller should copy in one step: the first slots of `places`, at most `most`.
+    /// If the rules in the slots have many actions, the step is shorter, but has at least one slot.
     #[must_use]
     pub fn step_of(&self, places: &[usize], most: usize) -> usize {
         let mut work = 0;
@@ -536,7 +534,7 @@ impl Pipeline {
         (meters.collect(), groups.collect())
     }
 
-    /// Returns the meter with a number. Returns `None` if the meter does not exist.
+    /// Returns the meter with the number `id`. Returns `None` if the meter does not exist.
     #[must_use]
     pub fn meter(&self, id: u32) -> Option<&Meter> {
         self.meters.get(&id).map(|state| &*state.meter)

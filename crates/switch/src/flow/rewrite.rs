@@ -159,7 +159,7 @@ fn copy_ttl_in(ip: &mut [u8], ttl: u8) {
     }
 }
 
-/// Returns the value and the mask of a set-field step for a range of octets of the flow.
+/// Returns the parts of the value and of the mask of a set-field step that belong to a range of octets of the flow.
 fn part(bits: &SetBits, octets: std::ops::Range<usize>) -> (&[u8], &[u8]) {
     (&bits.value.0.as_bytes()[octets.clone()], &bits.mask.0.as_bytes()[octets])
 }

@@ -103,7 +103,8 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 struct Place {
     generation: u32,
-    /// Slot of the preceding rule in the chain of the slot's rule. `after` is the slot of the following rule.
+    /// Slot of the preceding rule in the chain to which this slot's rule belongs. `after` is the slot of the following
+    /// rule.
     before: u32,
     after: u32,
     /// Identifier of the chain of the slot's rule. For a free slot, the value is the identifier of
@@ -441,9 +442,9 @@ impl Rules {
         self.places.get(place).map_or(0, |place| place.work)
     }
 
-    /// Returns the index after the last slot of a step that begins at the slot `from`. The step has at most `count`
-    /// slots. The step ends with the slot at which the work of visiting the rules' actions reaches `most`. The unit is
-    /// the work of visiting one rule.
+    /// Returns the index after the last slot of one step of a scan. The step begins at the slot `from`, and has at most
+    /// `count` slots. The step ends with the slot at which the work of visiting the rules' actions reaches `most`. The
+    /// unit is the work of visiting one rule.
     pub fn end_of_step(&self, from: usize, count: usize, most: usize) -> usize {
         let mut work = 0;
         let is_in = |place: &&Place| {

@@ -1,5 +1,5 @@
 //! The number of VLAN tags that flow entries can match: two, or one (Open vSwitch's `vlan-limit`). Additional tags
-//! count as payload. If there are more tags, the packet's EtherType is the TPID of the first of these tags.
+//! count as payload. If a packet has additional tags, its EtherType is the TPID of the first additional tag.
 
 use packet::ethertype::{SERVICE_VLAN as SERVICE, VLAN as CUSTOMER};
 use packet::{DropReason, FlowKey, PortId};
@@ -7,9 +7,8 @@ use packet::{DropReason, FlowKey, PortId};
 use super::pipeline::{Pipeline, Touched};
 use super::{ExtendedKey, Flow};
 
-/// Returns the flow key of a packet with two tags in the form in which only the outer tag is
-/// matched and the second tag counts as payload. Returns `None` for packets with fewer tags, whose
-/// key does not change.
+/// Converts the flow key of a packet with two VLAN tags for a switch that matches only the outer tag. In the result,
+/// the second tag counts as payload. Returns `None` for packets with fewer tags, whose key does not change.
 #[must_use]
 #[inline]
 pub fn one_tag(key: &FlowKey) -> Option<FlowKey> {

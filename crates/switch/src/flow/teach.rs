@@ -31,8 +31,7 @@ impl Pipeline {
         self.work_of_add(&learned.rule)
     }
 
-    /// Returns whether the limit of the `learn` action on the number of its learned flow entries
-    /// allows one more learned flow entry.
+    /// Returns whether the limit of the `learn` action allows one more learned flow entry.
     #[must_use]
     pub fn may_learn(&self, learned: &LearnedFlow) -> bool {
         let key = (learned.rule.table, learned.rule.cookie.unwrap_or(0));

@@ -168,8 +168,8 @@ impl Pipeline {
         trace_report
     }
 
-    /// Appends the reasons for the bits that a lookup added to the mask. The rule that matched depends on some of these
-    /// bits. The others rule out other rules.
+    /// Appends the reasons for the bits that a lookup added to the mask. Some of these bits are in the mask of the rule
+    /// that matched. The other bits show that the packet does not match other rules.
     fn why(
         &self,
         arrived: &Flow,

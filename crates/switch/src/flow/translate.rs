@@ -45,8 +45,8 @@ const MAX_LOOKUPS: u32 = 4096;
 /// Maximum stack size, in octets, that a translation uses on the thread of its caller. The stack of every thread of
 /// the process is larger.
 const SHALLOW_STACK: usize = 768 << 10;
-/// Stack size, in octets, of the thread for translations with deeper nesting. The stack suffices for
-/// `MAX_LOOKUPS` levels of about 4 KiB each.
+/// Stack size, in octets, of the thread that runs translations whose nesting is too deep for [`SHALLOW_STACK`]. The
+/// stack suffices for `MAX_LOOKUPS` levels of about 4 KiB each.
 const DEEP_STACK: usize = 64 << 20;
 /// Stack space, in octets, that a translation leaves free for the functions called between two checks of the stack.
 const STACK_RESERVE: usize = 1 << 20;
@@ -155,11 +155,11 @@ struct Run<'p> {
     dirty: Flow,
     /// Total weight of the steps that the program has so far.
     cost: usize,
-    /// Number of copies of the packet in progress, each nested in the previous one. The program needs a step
-    /// ([`Op::Clone`]) for each of them.
+    /// Number of nested copies of the packet that the translation is processing at present. The program needs one step
+    /// ([`Op::Clone`]) for each of these copies.
     copies: usize,
-    /// Frame after the first steps of the program, and the number of these steps. The value is `None` if the frame
-    /// was not needed so far.
+    /// Cached frame, and the number of the program's steps that have been executed on the frame. The value is `None` if
+    /// no frame has been needed so far.
     rendered: Option<(Arc<Vec<u8>>, usize)>,
     tags: [Origin; 2],
     /// Whether a header was removed, and the header after it has not been parsed.
@@ -421,8 +421,8 @@ impl<'p> Run<'p> {
         self.flow.0[super::STAGES[0]..].copy_from_slice(&read.0[super::STAGES[0]..]);
     }
 
-    /// Returns the frame after the program's steps so far. The frame is cached, so that each step is executed on it
-    /// only once. Returns `None` if the packet is translated without a frame.
+    /// Executes the steps that the program has so far on the frame, and returns the frame. The frame is cached, so that
+    /// each step is executed only once. Returns `None` if the packet is translated without a frame.
     fn frame_now(&mut self) -> Option<&[u8]> {
         let arrived = self.asked.frame?;
         // A frame that another copy of the packet shares is copied as a whole.
@@ -463,8 +463,8 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Appends a step to the program, unless the program then exceeds its limits. The clone steps that the copies in
-    /// progress will add count towards the limits.
+    /// Appends a step to the program, unless the program would then exceed its limits. The limits include the clone
+    /// steps that will be added for the nested copies in progress.
     fn push(&mut self, op: Op) {
         let cost = self.cost_of(&op);
         let steps = self.out.program.ops.len() + self.copies;

@@ -7,13 +7,13 @@ use super::field::TUN_METADATA;
 use super::option_fields::OptionFields;
 use super::rule::Rule;
 
-/// Numbers of rules that use each group, meter and tunnel option field, and numbers of groups that use each meter.
-/// See the [module](self).
+/// Counts of the rules that use each group, meter and tunnel option field, and counts of the groups that use each
+/// meter. See the [module](self).
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Uses {
     groups: HashMap<u32, u32>,
     meters: HashMap<u32, u32>,
-    /// Number of groups that use each meter in a bucket.
+    /// Number of groups that use each meter in a bucket, by meter number.
     metered_groups: HashMap<u32, u32>,
     options: [u32; TUN_METADATA as usize],
     named: Vec<u32>,
@@ -73,7 +73,7 @@ impl Uses {
     }
 }
 
-/// Subtracts one user from the count of `id`. Only objects with users have a count.
+/// Subtracts one from the reference count of the object `id`. Removes the count if it becomes zero.
 fn subtract(counts: &mut HashMap<u32, u32>, id: u32) {
     if let Some(count) = counts.get_mut(&id) {
         *count -= 1;

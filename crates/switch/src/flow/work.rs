@@ -98,9 +98,9 @@ struct Coming {
     /// Work of validating, copying and encoding the buckets of groups in the preceding changes. The unit is the work of
     /// visiting one rule.
     buckets: usize,
-    /// Whether rules that the preceding changes write use groups.
+    /// Whether any rule that the preceding changes add or change uses groups.
     uses_groups: bool,
-    /// Whether rules or groups that the preceding changes write use meters.
+    /// Whether any rule or group that the preceding changes add or change uses meters.
     uses_meters: bool,
     /// Work that the estimates themselves have spent on following references between groups. The unit is the work of
     /// visiting one rule.
@@ -108,8 +108,8 @@ struct Coming {
 }
 
 impl Pipeline {
-    /// Returns the estimated work of a batch: the number of rules, groups and buckets that it visits. Each 64 octets
-    /// of actions that the batch may visit count as one more rule. Work of more than about ten thousand takes
+    /// Returns the estimated work of a batch: the number of rules, groups and buckets that the batch visits. Each 64
+    /// octets of actions that the batch may visit count as one more rule. A batch with work above about 10,000 takes
     /// milliseconds.
     #[must_use]
     pub fn work_of(&self, mods: &[Mod]) -> usize {
@@ -281,7 +281,7 @@ impl Pipeline {
 
     /// Returns an estimate of the number of rules that a change or removal selects, and of the work of visiting their
     /// actions. If the selection depends on the contents of rules, the number is not known without a visit to each
-    /// rule. `searched` are the rules among which the change selects.
+    /// rule. `searched` is the number of rules from which the change selects, with the work of visiting their actions.
     fn selected_by(&self, change: &FlowMod, strict: bool, searched: Amount, estimate: Estimate) -> Amount {
         let is_filtered = reads_actions(change.out_port, change.out_group)
             || change.cookie_mask != 0 && (strict || change.cookie_mask != u64::MAX)
@@ -423,9 +423,8 @@ impl Pipeline {
         overlaps + room + own
     }
 
-    /// Returns whether the addition of a new rule (a rule that replaces no other rule) evicts a
-    /// rule. If the table is full and has no rule to evict, the addition is refused and visits no
-    /// rule.
+    /// Returns whether the addition of a new rule (a rule that replaces no other rule) evicts a rule. If the table is
+    /// full and no rule can be evicted, the addition is refused without a visit to any rule.
     fn evicts_for(&self, change: &FlowMod) -> bool {
         self.tables.get(usize::from(change.table)).is_some_and(|table| {
             table.classifier.len() >= table.limit() as usize

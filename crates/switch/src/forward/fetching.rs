@@ -125,8 +125,9 @@ struct Known<'a> {
 
 impl Known<'_> {
     /// Writes the decision for each frame to `out`, and prefetches the buckets of the next group of frames. The loop
-    /// stops at the first frame that has another ingress port or tag than `way`, whose source is not known on this port
-    /// or needs a refresh of its age, or whose destination is not known. Returns the number of frames decided.
+    /// stops at the first frame that has another ingress port or tag than `way`. The loop also stops if the source is
+    /// not known on this port or needs a refresh of its age, or if the destination is not known. Returns the number of
+    /// frames decided.
     ///
     /// Invalid addresses (group sources, the zero source, reserved destinations) are never learned
     /// on a port. This loop therefore does not check for invalid addresses.

@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::member::{CLASSES, Member, class_index, storm_reason};
 
 impl<R: Recorder> Pass<'_, R> {
-    /// Applies the rate limit for the copies of the port's frames that the snooper gets. If the limit is exceeded, the
+    /// Applies the limit on the rate at which a port's frames are copied to the snooper. If the limit is exceeded, the
     /// returned decision no longer requests a copy.
     #[cold]
     #[inline(never)]

@@ -23,7 +23,8 @@ pub enum LearnPart {
     Match(LearnSource, SubField),
     /// The learned flow entry loads the value of the source into this field.
     Load(LearnSource, SubField),
-    /// The learned flow entry outputs to the port whose number the packet has in this field.
+    /// The learned flow entry outputs packets to a port. The number of this port is the value that the field has in the
+    /// packet that executes the `learn` action.
     Output(SubField),
 }
 
@@ -46,8 +47,8 @@ pub struct Learn {
     pub flags: u16,
     /// Number of the table that the learned flow entry is added to.
     pub table: u8,
-    /// Maximum number of flow entries with the cookie `cookie` in the table `table`. At this number, the action adds no
-    /// more flow entries. 0 means no limit.
+    /// Maximum number of flow entries with the cookie `cookie` in the table `table`. When the number is reached, the
+    /// action adds no more flow entries. 0 means no limit.
     pub limit: u32,
     /// Bit that is set to 1 if the limit allows the flow entry to be added, and to 0 otherwise. `None` unless the flag
     /// 4 (write result) is set.

@@ -12,12 +12,13 @@ pub(in crate::flow) struct ActionParser<'a, P> {
 }
 
 impl<P: Fn(&str) -> Option<u32>> ActionParser<'_, P> {
-    /// Parses a port: its number, its name, or the name of a reserved port. Returns `None` if there is no such port.
+    /// Parses a port, which is given by its number, its name, or the name of a reserved port. Returns `None` if there
+    /// is no such port.
     pub fn port(&self, text: &str) -> Option<u32> {
         integer(text).or_else(|| reserved_port(text)).or_else(|| special(text)).or_else(|| (self.port)(text))
     }
 
-    /// Returns the field with a name. Returns `None` if there is no such field.
+    /// Returns the field with the name `name`. Returns `None` if there is no such field.
     pub fn field(&self, name: &str) -> Option<Field> {
         find(self.flow, name)
     }

@@ -44,13 +44,13 @@ impl SubField {
         flow.set(self.field, kept | value << self.first & self.mask());
     }
 
-    /// Sets the bits of the range in `wild`, the mask of the bits that the result of a translation depends on.
+    /// Sets the bits of the range in `wild`, the mask of the bits on which the result of a translation depends.
     pub fn want(&self, wild: &mut Flow) {
         wild.set(self.field, wild.get(self.field) | self.mask());
     }
 
-    /// Returns whether the range is the port number of OpenFlow 1.0 and of NXM_OF_IN_PORT: the low 16 bits of
-    /// `in_port`. In a match, the range represents the whole port number, as in Open vSwitch.
+    /// Returns whether the range is the low 16 bits of `in_port`, which hold the port number of OpenFlow 1.0
+    /// (NXM_OF_IN_PORT). In a match, this range represents the whole port number, as in Open vSwitch.
     pub(in crate::flow) fn is_port16(&self) -> bool {
         *self == SubField { field: Field::InPort, first: 0, bits: 16 }
     }

@@ -114,7 +114,8 @@ pub enum GroupMod {
         /// Whether the group is added if it does not exist (Nicira's ADD_OR_MOD).
         or_add: bool,
     },
-    /// Removes one group or [`ALL_GROUPS`], and the flow entries that use the removed groups.
+    /// Removes the group with this number, or all groups if the number is [`ALL_GROUPS`]. Flow entries that use the
+    /// removed groups are also removed.
     Delete(u32),
     /// Inserts buckets into a group.
     InsertBuckets(u32, BucketPlace, Vec<Bucket>),

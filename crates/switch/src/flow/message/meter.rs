@@ -42,7 +42,8 @@ pub enum MeterMod {
     Add(Meter),
     /// Changes a meter.
     Modify(Meter),
-    /// Removes one meter, or all meters (`None`), and the flow entries that use the removed meters.
+    /// Removes the meter with this number, or all meters if the value is `None`. Flow entries that use the removed
+    /// meters are also removed.
     Delete(Option<u32>),
 }
 

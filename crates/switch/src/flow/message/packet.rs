@@ -52,7 +52,8 @@ impl PacketOut {
     }
 }
 
-/// The state of a paused packet (`controller(pause)`), from which processing continues when its controller resumes it.
+/// The state of a paused packet (`controller(pause)`). Processing continues from this state when a controller resumes
+/// the packet.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Continuation {
     /// Remaining instructions of each flow entry that the packet was executing, innermost first.

@@ -2,7 +2,7 @@
 //! `in_port(1),eth(src=02:00:00:00:00:01,...),eth_type(0x0800),ipv4(...)`, into `ovs-ofctl`'s syntax, which
 //! [`super::parse()`] reads. `ovs-appctl ofproto/trace` accepts both.
 
-/// A flow that was converted from the datapath syntax, except for its port.
+/// A flow that was converted from the datapath syntax. The port is not converted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DatapathFlow {
     /// Datapath port in `in_port`: a number or a name.

@@ -69,8 +69,8 @@ struct Printer<'a> {
     mask: &'a Flow,
     eth_type: Option<u128>,
     proto: Option<u128>,
-    /// Whether the mask covers the EtherType completely. If so, a word such as `tcp` can represent EtherType and
-    /// protocol.
+    /// Whether the mask covers the EtherType completely. If so, a word such as `tcp` can represent the EtherType and
+    /// the IP protocol.
     shows_type: bool,
     shows_proto: bool,
 }
@@ -111,8 +111,8 @@ impl<'a> Printer<'a> {
         matches!(self.eth_type, Some(IP | IPV6))
     }
 
-    /// Returns the word that represents EtherType and protocol (for example `tcp`), if there is such a word, and
-    /// whether this word includes the protocol.
+    /// Returns the word that represents the EtherType and the IP protocol (for example `tcp`), if there is such a word,
+    /// and whether this word includes the protocol.
     fn shorthand(&self) -> (Option<&'static str>, bool) {
         if !self.shows_type {
             return (None, false);

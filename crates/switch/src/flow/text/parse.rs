@@ -25,8 +25,8 @@ pub enum FlowTextError {
     Prerequisite(String),
 }
 
-/// Parses a flow, which consists of packet fields and metadata. `port` returns the OpenFlow number of the port with
-/// a name. Fields that do not occur in the text are zero.
+/// Parses a flow, which consists of packet fields and metadata. `port` converts a port name into an OpenFlow port
+/// number. Fields that do not occur in the text are zero.
 ///
 /// # Errors
 /// Returns [`FlowTextError`] for the first part that cannot be parsed.
@@ -122,7 +122,8 @@ fn one(
     Ok(())
 }
 
-/// Returns the EtherType and protocol that a word such as `tcp` represents. Returns `None` if the word is unknown.
+/// Returns the EtherType and the IP protocol that a word such as `tcp` represents. Returns `None` if the word is
+/// unknown.
 fn kind(word: &str) -> Option<(u128, u128)> {
     Some(match word {
         "ip" => (eth_type::IPV4, 0),

@@ -8,8 +8,8 @@ use crate::flow::{Action, Flow};
 /// Maximum nesting depth of `clone` actions, as in OpenFlow messages.
 const MAX_CLONES: usize = 64;
 
-/// Parses a list of actions for a packet with this flow. The protocol of the flow determines the field that
-/// `mod_tp_dst` sets. `port` returns the OpenFlow number of the port with a name.
+/// Parses a list of actions for packets of the flow `flow`. The protocol of the flow determines the field that
+/// `mod_tp_dst` sets. `port` converts a port name into an OpenFlow port number.
 ///
 /// # Errors
 /// Returns a message that names the action that cannot be parsed, or the limit of nested `clone` actions.

@@ -16,8 +16,8 @@ const LABELS: std::ops::Range<usize> = BEYOND_WORDS[0]..STAGES[1];
 /// Index of the first bit of the outer MPLS label in a flow.
 const LABEL: usize = Field::MplsLabel.octet() * 8;
 
-/// Returns the OpenFlow port number in a subfield. A value of 16 bits is an OpenFlow 1.0 port number, whose reserved
-/// ports from 0xfff8 are converted to 32 bits.
+/// Returns the OpenFlow port number in a subfield. A 16-bit value is an OpenFlow 1.0 port number. Reserved OpenFlow 1.0
+/// port numbers from 0xfff8 on are converted to 32 bits.
 pub(super) fn port_of(value: u128, part: &SubField) -> u128 {
     if part.bits <= 16 && value >= 0xfff8 { value | 0xffff_0000 } else { value }
 }

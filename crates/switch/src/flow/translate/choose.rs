@@ -8,7 +8,7 @@ use crate::flow::numbers::eth_type;
 use crate::flow::pipeline::Pipeline;
 use crate::flow::{Prerequisite, port};
 
-/// Number of links whose weights are computed in the time of one action.
+/// Number of links whose weights can be computed in the time that one action takes.
 const WEIGHED: usize = 4;
 
 /// Hashes two numbers to one (the finaliser of MurmurHash3, Appleby, 2011).
@@ -75,8 +75,8 @@ pub fn multipath(mode: BundleMode, hash: u64, links: u32, argument: u32) -> u32 
 
 /// The port or group that decides whether a bucket is live.
 enum Liveness {
-    /// The bucket watches a port or nothing. The value is true if the bucket is live because the port is live or
-    /// because nothing is watched.
+    /// The liveness is known without a look at other groups. The value is true if the watched port is live, or if the
+    /// bucket watches neither a port nor a group.
     Is(bool),
     /// The bucket is live if the watched group with this number is live.
     Of(u32),

@@ -69,8 +69,7 @@ impl Run<'_> {
         }
     }
 
-    /// Returns whether the packet may be copied once more inside the copies in progress. Otherwise, ends the
-    /// translation.
+    /// Returns whether the nesting limit allows one more copy of the packet. If not, ends the translation.
     fn may_copy(&mut self) -> bool {
         if !self.stopped && self.copies >= MAX_CLONES {
             self.note("too many clones and buckets of groups inside each other, also across resubmits");

@@ -1,6 +1,7 @@
-//! Execution of the program's steps so far on the frame of the packet, and the estimate of the work of this execution.
+//! Execution of the steps of an unfinished program on the frame of the packet, and an estimate of the work of this
+//! execution.
 //!
-//! A translation needs the resulting frame for packet-ins and to parse the header after a removed header.
+//! A translation needs the resulting frame for packet-ins, and to parse the header that follows a removed header.
 
 use crate::flow::program::Op;
 use crate::flow::{Field, rewrite};

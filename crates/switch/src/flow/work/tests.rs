@@ -32,7 +32,7 @@ fn meter(id: u32) -> Mod {
     Mod::Meter(MeterMod::Add(meter))
 }
 
-/// Returns a pipeline with 40 rules of 4000 actions each, one half in clones.
+/// Returns a pipeline with 40 rules of 4000 actions each. Half of the actions of each rule are in a clone.
 fn heavy() -> Pipeline {
     let mut pipeline = Pipeline::new();
     let rule = |number: u32| {
@@ -104,8 +104,8 @@ fn changes_that_visit_actions_cost_as_much_as_the_actions() {
     pipeline.modify(&vec![other; 1000], 0).unwrap();
 }
 
-/// The removal of heavy rules, and the writing of heavy actions into many rules, take longer than the number
-/// of rules indicates.
+/// The estimated work covers the actions that a change visits. The removal of rules with many actions, and the writing
+/// of many actions into many rules, count as more work than the number of rules.
 #[test]
 fn removed_and_written_actions_count_as_work() {
     let mut pipeline = heavy();
@@ -303,8 +303,8 @@ fn the_removal_of_all_meters_is_charged_for_each_meter() {
     assert_eq!(pipeline.meters().count(), 1000);
 }
 
-/// A batch is charged for references and rules that the batch itself has added: its later removals of groups and meters
-/// visit these references, and its later evictions visit these rules.
+/// A batch is charged for references and rules that the batch itself has added. Later removals of groups and meters in
+/// the batch visit these references, and later evictions visit these rules.
 #[test]
 fn later_changes_of_a_batch_are_charged_for_what_earlier_ones_write() {
     let mut pipeline = heavy();
