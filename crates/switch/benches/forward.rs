@@ -37,7 +37,7 @@ fn mac(host: u64) -> MacAddr {
     MacAddr::from_u64(0x0200_0000_0000 | host)
 }
 
-/// Returns a key of a frame. Host `n` is on port `n % 4`.
+/// Returns the flow key of a frame from host `from` to host `to`. Host `n` is on port `n % 4`.
 fn key(from: u64, to: u64) -> FlowKey {
     let mut key = FlowKey::ZERO;
     key.set_in_port(PortId(u16::try_from(from % PORTS).unwrap_or(0)));
@@ -72,7 +72,8 @@ impl Worker {
         (self.random >> 11) % below
     }
 
-    /// Fills a burst of one port with random sources on the port and random destinations on other ports.
+    /// Fills a burst with the keys of frames that arrive on one port. The sources are random hosts on this port, and
+    /// the destinations are random hosts on other ports.
     fn fill(&mut self, hosts: u64) {
         let port = self.next(PORTS);
         for at in 0..BURST {

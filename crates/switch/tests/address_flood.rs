@@ -8,7 +8,8 @@ use packet::record::NoRecord;
 use packet::{FlowKey, Layers, MacAddr, PortId, VlanId};
 use switch::{Bridge, BridgeConfig, BridgePortConfig, Decision, Now, Scratch, VlanMode};
 
-/// Returns the number of addresses, which is larger if TRIVIUM_SOAK is set.
+/// Returns the number of source addresses in the flood. The number is larger if the environment variable TRIVIUM_SOAK
+/// is set.
 fn flood_size() -> u64 {
     if std::env::var_os("TRIVIUM_SOAK").is_some() { 10_000_000 } else { 300_000 }
 }

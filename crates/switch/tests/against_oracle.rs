@@ -17,7 +17,8 @@ use switch::{
 };
 
 const PORTS: u16 = 6;
-/// Table limit for tests with more stations than a worker caches. Workers then prefetch the table's buckets.
+/// Limit of the MAC table for tests with more stations than the per-worker MAC cache can hold by address. Workers then
+/// read the table for every frame, and prefetch its buckets.
 const LARGE: u32 = 10_000;
 const CROWD: u16 = 1100;
 
@@ -187,7 +188,7 @@ impl Pair {
         Now::from_ns(self.tenths * 100_000_000)
     }
 
-    /// Adds many stations on the first port.
+    /// Adds many learned stations on the first member port to the bridge and to the oracle.
     fn crowd(&mut self, config: &BridgeConfig) {
         let Some(member) = config.ports.first() else { return };
         let vid = match &member.mode {

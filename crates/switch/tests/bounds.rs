@@ -287,7 +287,8 @@ fn packet_outs_of_a_batch_are_charged_for_their_work() {
     assert!(matches!(refused, (150..300, FlowError::TooMuchWork)), "{refused:?}");
 }
 
-/// Each conjunction whose clauses all match causes one more look-up with all masks of the table.
+/// Each conjunction whose clauses all match causes one more look-up with all masks of the table. These look-ups count
+/// as work of the packet.
 #[test]
 fn further_look_ups_of_conjunctions_are_charged_for_masks() {
     let mut pipeline = Pipeline::new();
@@ -461,7 +462,8 @@ fn rules_are_bounded_in_octets() {
     pipeline.modify(&[large(7)], 0).unwrap();
 }
 
-/// The work of a change is known before the change is made.
+/// The estimated work of changes must be correct for additions, replacements, removals and evictions, and must include
+/// the rules that the batch itself adds.
 #[test]
 fn the_work_of_changes_is_estimated() {
     let mut pipeline = Pipeline::new();
@@ -580,7 +582,7 @@ fn the_walk_from_a_group_to_those_that_it_leads_to_is_bounded() {
     pipeline.modify(&[group(5_002, 1..1_001)], 0).unwrap();
 }
 
-/// A change of a table's settings that causes evictions visits all rules.
+/// The estimated work of a settings change covers all rules of the table if the change causes evictions.
 #[test]
 fn what_a_controller_says_of_a_table_is_estimated() {
     let mut pipeline = Pipeline::new();

@@ -124,8 +124,8 @@ fn modify_and_delete_reach_what_they_name() {
     assert_eq!(pipeline.rule_count(), 1);
 }
 
-/// A rule that names a group or meter several times counts as one user. References from other groups and from actions
-/// inside a clone also count.
+/// A rule that names a group or meter several times counts as one reference. References from other groups and from
+/// actions inside a clone also count.
 #[test]
 fn statistics_count_who_goes_by_groups_and_meters() {
     let mut pipeline = pipeline();
@@ -388,8 +388,8 @@ fn a_group_that_does_not_fit_is_refused() {
     pipeline.modify(&[add], 0).unwrap();
 }
 
-/// Rules that differ only in their priorities are deleted and expire as fast as rules with different matches. The
-/// oldest rules have the lowest priorities.
+/// Rules that differ only in their priorities are deleted and expire about as fast as rules with different matches. In
+/// this test, the oldest rules have the lowest priorities.
 #[test]
 fn rules_of_one_match_go_as_fast_as_rules_of_different_matches() {
     const RULES: u16 = 65_000;

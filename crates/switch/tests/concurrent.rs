@@ -1,4 +1,5 @@
-//! Two workers use one bridge while a control thread ages and lists the table entries.
+//! Tests of one bridge that two workers use while a control thread ages, lists and flushes the table entries. No entry
+//! may be lost, every entry must belong to its host, and the counts of entries must be correct.
 
 mod lab;
 
@@ -27,7 +28,7 @@ fn mac(host: u64) -> MacAddr {
     MacAddr::from_u64(0x0200_0000_0000 | host)
 }
 
-/// Returns the port of host `n`, which is `n % 4`.
+/// Returns the port of host number `host`. The port number is `host % 4`.
 fn home(host: u64) -> PortId {
     PortId(u16::try_from(host % 4).unwrap_or(0))
 }

@@ -44,7 +44,7 @@ fn read(frame: &[u8]) -> Flow {
     Flow::new(&key, &ExtendedKey::extract(frame, &key, &layers), 1)
 }
 
-/// Returns the transmitted frames with their ports.
+/// Executes the datapath actions for `frame`. Returns the transmitted frames, each with its output port.
 fn run(pipeline: &Pipeline, frame: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let translated =
         pipeline.translate(TranslationInput { flow: &read(frame), frame: Some(frame), trace: false });

@@ -26,8 +26,8 @@ fn frame() -> Vec<u8> {
     tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60)
 }
 
-/// Groups that are added before the groups that they watch can form a chain of any length. The chain is followed once,
-/// to its end, without recursion.
+/// A chain of watched groups can have any length if each group is added before the group that it watches. The chain is
+/// followed to its end, once for each packet, without recursion.
 #[test]
 fn a_long_chain_of_watched_groups_is_followed() {
     const CHAIN: u32 = 60_000;
@@ -47,8 +47,8 @@ fn a_long_chain_of_watched_groups_is_followed() {
     assert_eq!(run(&pipeline, &frame(), 1).len(), 100);
 }
 
-/// A bucket is live if any chain of watched groups leads to a live port, even through a group that was already
-/// examined.
+/// A bucket is live if any chain of watched groups leads to a live port. A chain also counts if it leads through a
+/// group that was already examined.
 #[test]
 fn a_bucket_lives_by_any_of_the_groups_behind_it() {
     let mut pipeline = pipeline();
@@ -147,7 +147,8 @@ fn choices_among_many_count_as_work() {
     assert_eq!(pipeline.translate(asked(&flow, Some(&frame))).program.ops.len(), 32);
 }
 
-/// An action set is searched for each written action, and copied for each clone. Both count as work.
+/// For each written action, the translation searches the action set. For each clone, the translation copies the action
+/// set. Both count as work.
 #[test]
 fn a_long_action_set_is_work() {
     // Each bit range of the registers is a field of its own.

@@ -1,5 +1,5 @@
 //! Tests a table at its limit of one million rules. A batch that exceeds the limit is refused as a whole with the error
-//! of the limit, and other batches are applied.
+//! `TableFull`, and other batches are applied.
 
 #![allow(
     clippy::unwrap_used,

@@ -146,7 +146,8 @@ fn fields_that_rules_or_groups_speak_of_keep_their_options() {
     }
 }
 
-/// The pipeline counts the uses of each field. Every way in which a use ends must decrement the count.
+/// The pipeline counts the uses of each field. The count must be decremented in every case in which a use ends: changed
+/// rules, refused batches, and removed groups.
 #[test]
 fn a_field_is_free_again_after_modified_and_refused_rules_and_after_groups() {
     let delete = || OptionsMod::Delete(vec![option(0, 0, 5)]);

@@ -62,8 +62,8 @@ fn loops_end() {
     assert_eq!(refused, Err((0, FlowError::GroupLoop)));
 }
 
-/// A look-up in a later table is not a recursion (as in Open vSwitch), so only the number of look-ups limits a chain of
-/// tables. The stack of a thread suffices for the deepest nesting that the limits allow.
+/// A look-up in a later table does not count as recursion (as in Open vSwitch), so a chain of tables is limited only by
+/// the number of look-ups. The stack of a thread suffices for the deepest nesting that the limits allow.
 #[test]
 fn resubmits_to_later_tables_do_not_deepen() {
     let resubmit = |table| Action::Resubmit { port: None, table: Some(table) };
@@ -162,7 +162,8 @@ fn clones_count_as_steps() {
     }
 }
 
-/// The search for outputs among the steps of a copy counts as work.
+/// A translation searches the steps of a copy for outputs. The search counts as work of the packet, also for copies
+/// inside copies.
 #[test]
 fn long_copies_in_copies_count_as_work() {
     let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
@@ -181,7 +182,8 @@ fn long_copies_in_copies_count_as_work() {
     assert_eq!([0, 10, 60].map(is_last_sent), [true, true, false]);
 }
 
-/// A step that takes a worker a long time counts as more than one step. A clone without an output adds no step.
+/// A step that takes a worker a long time counts as several steps towards the limit of a program. A clone without an
+/// output adds no step.
 #[test]
 fn what_a_packet_takes_in_the_worker_is_bounded() {
     let mut pipeline = pipeline();

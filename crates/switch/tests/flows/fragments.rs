@@ -21,7 +21,7 @@ fn to_rules_a_fragment_has_no_ports() {
     assert_eq!((mask(&first).get(Field::IpFrag) & 1, mask(&first).get(Field::TcpSrc)), (1, 0));
 }
 
-/// In a fragment other than the first, the ICMP type counts as 0, as L4 ports do.
+/// In a fragment other than the first, the ICMP type counts as 0, like the L4 ports.
 #[test]
 fn to_rules_a_fragment_has_no_type_of_icmp() {
     let mut pipeline = pipeline();

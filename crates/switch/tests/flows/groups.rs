@@ -30,8 +30,8 @@ fn buckets_and_clones_leave_the_packet_as_it_was() {
     assert_eq!(left[3].1, frame);
 }
 
-/// Fast failover and select groups skip the bucket of a member port whose link is down, and use the bucket again when
-/// the link is up.
+/// Fast failover and select groups skip a bucket whose watched port has no link, and use the bucket again when the link
+/// is up.
 #[test]
 fn a_bucket_that_watches_a_port_without_link_is_left_out() {
     let mut pipeline = pipeline();

@@ -116,8 +116,8 @@ fn the_bottom_of_stack_bit_can_be_set() {
     assert_eq!(left[0].1[18..], frame[18..]);
 }
 
-/// Each removed label requires that the packet be parsed again. The time is linear in the number of labels,
-/// not quadratic.
+/// A packet is parsed again after the removal of each MPLS label. The total time must be linear in the number of
+/// labels, not quadratic.
 #[test]
 fn labels_are_taken_off_one_by_one_in_time() {
     const LABELS: usize = 4000;

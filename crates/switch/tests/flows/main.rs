@@ -1,5 +1,5 @@
-//! Tests that a translation is consistent: the actions do not change if bits outside a flow's mask change. Tests the
-//! execution of programs on frames.
+//! Tests that a translation is consistent: packets that differ only in bits outside the mask get the same actions. Also
+//! tests the execution of programs on frames.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod bounds_of_work;
@@ -56,8 +56,8 @@ fn rewriting_keeps_checksums_sound() {
     assert_eq!(left[1].0, PortId(3));
 }
 
-/// A queue is selected once before its outputs. A selection within a bucket or clone applies only there. If there is no
-/// output, no queue is selected.
+/// A queue is selected once, before the outputs that use it. A selection within a bucket or clone applies only there.
+/// If there is no output, no queue is selected.
 #[test]
 fn outputs_go_by_the_queue_that_was_set() {
     let ops = |actions: Vec<Action>| {
@@ -299,7 +299,7 @@ fn any_frame() -> impl Strategy<Value = (Vec<u8>, u32)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// The invariant of the caches: packets that agree in the bits of the mask get equal actions.
+    /// The invariant of the caches: packets with equal bits under the mask get the same actions.
     #[test]
     fn masks_hold_all_that_the_fate_depends_on(
         rules in proptest::collection::vec((0_u8..3, 0_u16..4, any_match(), proptest::collection::vec(any_action(), 0..5)), 1..14),

@@ -21,19 +21,19 @@ pub struct Frame {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// An unknown EtherType.
+    /// A payload with an unknown EtherType.
     Other,
-    /// UDP over IPv4 to this group or address.
+    /// A UDP packet over IPv4 to this unicast or group address.
     Udp4([u8; 4]),
-    /// UDP over IPv6 to this group or address.
+    /// A UDP packet over IPv6 to this unicast or group address.
     Udp6([u16; 8]),
-    /// IGMP to a destination, with a type.
+    /// An IGMP message: destination address and message type.
     Igmp([u8; 4], u8),
-    /// ICMPv6 to a destination, with a type.
+    /// An ICMPv6 message: destination address and message type.
     Icmp6([u16; 8], u8),
-    /// A PIM hello to all PIM routers.
+    /// A PIM hello over IPv4 to all PIM routers.
     Pim4,
-    /// A PIM hello over IPv6.
+    /// A PIM hello over IPv6 to all PIM routers.
     Pim6,
 }
 
@@ -130,7 +130,7 @@ pub struct Outcome {
     pub punted: bool,
 }
 
-/// A bridge under test.
+/// A bridge under test, with the scratch memory of its worker.
 pub struct Driven {
     pub bridge: Bridge,
     scratch: Scratch,

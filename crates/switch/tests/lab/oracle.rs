@@ -1,4 +1,4 @@
-//! A naive bridge, which processes one frame at a time with one map. It is written from the text of IEEE 802.1Q and RFC
+//! A naive bridge, which processes one frame at a time with one map. The code follows the text of IEEE 802.1Q and RFC
 //! 4541 without regard to speed. Clause numbers are those of 802.1Q-2022.
 
 use std::collections::{BTreeMap, HashMap};
@@ -102,7 +102,7 @@ impl Oracle {
             || self.member(entry.port.unwrap()).is_some_and(|member| leaves_tagged(member, vid).is_some())
     }
 
-    /// Adds a learned station.
+    /// Adds the entry of a learned station to the table.
     pub fn know(&mut self, vid: u16, mac: MacAddr, port: u16, seen_secs: u64) {
         self.table.insert((vid, mac), Entry { port: Some(port), is_static: false, seen_secs });
     }
@@ -117,7 +117,7 @@ impl Oracle {
         self.table.retain(|key, entry| entry.is_static || !unwanted(key.0, key.1, entry.port.unwrap()));
     }
 
-    /// Returns VLAN, address, port and age of each entry, and whether the entry is static. The list is sorted.
+    /// Returns the VLAN, address, port and age of each entry, and whether the entry is static. The list is sorted.
     pub fn listing(&self, now_secs: u64) -> Vec<(u16, MacAddr, Option<u16>, u64, bool)> {
         let age = |entry: &Entry| if entry.is_static { 0 } else { now_secs - entry.seen_secs };
         let list =
@@ -196,10 +196,10 @@ impl Oracle {
         Ok(())
     }
 
-    /// Frees space for a station on port `here` in a full table, as in Open vSwitch: removes the oldest
-    /// learned entry of the fullest port, and among entries of equal age the one with the lowest VLAN and
-    /// address. Returns whether there is space then. A table that holds more than a lowered limit shrinks by
-    /// one entry.
+    /// Frees space in a full table for a station on port `here`, as in Open vSwitch: removes the oldest learned entry
+    /// of the port with the most entries, and among entries of equal age the one with the lowest VLAN and address.
+    /// Returns whether the station can now be added. If the limit was lowered below the number of entries, the table
+    /// shrinks by one entry.
     fn evict(&mut self, here: u16, now_secs: u64) -> bool {
         let key = |(vid, mac): (u16, MacAddr)| {
             let mut octets = [0; 8];
@@ -220,7 +220,7 @@ impl Oracle {
         self.table.len() < self.config.mac_limit as usize
     }
 
-    /// Filters the frame by its destination (8.6.3).
+    /// Determines the outcome for a frame from its destination address (8.6.3).
     fn destination(&self, member: &BridgePortConfig, frame: &Frame, vid: u16) -> Destination {
         if frame.dst == MacAddr::BROADCAST {
             return Destination::Many { class: Many::Broadcast, only: None, punted: false };
@@ -364,7 +364,7 @@ fn rate(limits: &StormLimits, reason: DropReason) -> Option<u32> {
     }
 }
 
-/// Returns the identifier in an 802.1Q tag, if the frame has one.
+/// Returns the VLAN identifier in an 802.1Q tag. Returns `None` if the frame has no 802.1Q tag.
 fn tag_vid(tag: Option<(u16, bool)>) -> Option<u16> {
     tag.filter(|(_, service)| !service).map(|(tci, _)| tci & 0xfff)
 }
@@ -400,7 +400,7 @@ fn leaves_tagged(member: &BridgePortConfig, vid: u16) -> Option<bool> {
     }
 }
 
-/// Returns the change of the outer tag from the received to the transmitted frame.
+/// Returns how the outer VLAN tag of the transmitted frame differs from the tag of the received frame.
 fn change(from: &BridgePortConfig, frame: &Frame, vid: u16, tagged: bool) -> TagChange {
     if from.mode == VlanMode::Transparent {
         return TagChange::Keep;
