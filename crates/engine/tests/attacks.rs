@@ -1,5 +1,6 @@
-//! Attacks of a malicious sender on other senders of an OpenFlow bridge: many masks, many cache misses and
-//! many megaflows. The tests count packets and lookups. `trivium bench tuple-explosion` measures rates.
+//! Tests in which a malicious sender attacks the other senders of an OpenFlow bridge: with many masks, many cache
+//! misses, and many megaflows. The tests count packets and lookups. `trivium bench tuple-explosion` measures packet
+//! rates.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,8 +34,8 @@ const FRIEND: u32 = 0x0a00_0001;
 const FRIENDS_PORT: u16 = 12_345;
 const SERVICE: u16 = 80;
 
-/// Creates a switch with an access list of three rules, which match the destination port, the source address and the
-/// source port, in this order. Accepted packets leave through the last port.
+/// Creates a switch with an access list of three rules. The rules match the destination port, the source address and
+/// the source port, in this order. Packets that match one of the rules are sent to the last port.
 fn access_list() -> Switch {
     let mut switch = Switch::new(4);
     let ip = Match::ANY.with(Field::EthType, 0x0800);
@@ -54,8 +55,8 @@ fn access_list() -> Switch {
     switch
 }
 
-/// Sends every packet that differs from each of the three rules in one bit: 8,192 combinations, in bursts of
-/// 256.
+/// Calls `send` with bursts of 256 packets until all 8,192 different packets are sent. Each packet differs from each of
+/// the three rules of the access list in exactly one bit. Returns the number of packets.
 fn attack(mut send: impl FnMut(&[Vec<u8>])) -> u64 {
     let mut burst = Vec::new();
     for number in 0..32 * 16 * 16_u32 {
@@ -69,8 +70,8 @@ fn attack(mut send: impl FnMut(&[Vec<u8>])) -> u64 {
     32 * 16 * 16
 }
 
-/// Sends packets and waits for their processing. Returns the number of packets that leave, and the number of
-/// mask lookups per packet.
+/// Sends packets to the port with the index `port`, and waits until they are processed. Returns the number of
+/// transmitted packets, and the number of mask lookups per packet.
 fn passed(switch: &mut Switch, port: u16, packets: &[Vec<u8>]) -> (usize, f64) {
     let before = switch.view().counters.probes;
     let mut left = 0;
@@ -82,7 +83,8 @@ fn passed(switch: &mut Switch, port: u16, packets: &[Vec<u8>]) -> (usize, f64) {
     (left, f64::from(u32::try_from(probes).unwrap()) / f64::from(u32::try_from(packets.len()).unwrap()))
 }
 
-/// Returns packets that the access list accepts, for each of its rules.
+/// Returns 4,000 packets that the access list accepts. Some of them match the rule for the destination port, the others
+/// match the rule for the source address.
 fn victims() -> Vec<Vec<u8>> {
     let by_service = |n: u32| packet(0x0b00_0000 + n % 97, [5000 + n.to_le_bytes()[0] as u16, SERVICE]);
     let by_address = |n: u32| packet(FRIEND, [40_000, 7000 + u16::try_from(n % 11).unwrap()]);
@@ -239,8 +241,8 @@ fn the_frames_that_wait_for_a_storm_are_bounded() {
     switch.rig.assert_accounted();
 }
 
-/// Checks that packets of one port which wait for the slow path leave space for other ports: the packets of another
-/// port's new flow wait and are then all transmitted.
+/// Checks that the packets of one port that wait for the slow path leave space for packets of other ports. The packets
+/// of a new flow from another port wait for the slow path, and all of them are then transmitted.
 #[test]
 fn waiting_packets_of_one_port_leave_places_for_another_ports() {
     let mut switch = Switch::new(4);
@@ -266,8 +268,9 @@ fn waiting_packets_of_one_port_leave_places_for_another_ports() {
     assert!(totals[1].dropped() > 0, "the attacker's packets beyond its share are dropped");
 }
 
-/// Checks that packets that span many frames, such as packets from TAP ports, occupy a limited part of the frame memory
-/// while they are at the slow path or wait for the slow path, and that another port's packets still pass.
+/// Checks that packets that span many frames, such as packets from TAP ports, occupy only a limited part of the frame
+/// memory during an upcall. The limits apply to the packets that the slow path processes, and to the packets that wait
+/// in the worker. The packets of another port are still forwarded.
 #[test]
 fn the_frames_of_large_packets_that_wait_are_limited() {
     let mut switch = Switch::new(4);
@@ -309,8 +312,8 @@ fn the_frames_of_large_packets_that_wait_are_limited() {
     switch.rig.assert_accounted();
 }
 
-/// Checks that the slow path serves each port for a limited time, so that expensive packets of one port do not delay
-/// other ports.
+/// Checks that the slow path serves each port for a limited time. Packets of one port whose lookups take long therefore
+/// do not delay the packets of other ports.
 #[test]
 fn packets_that_are_much_work_end_their_ports_turn() {
     let mut switch = Switch::new(3);
@@ -348,8 +351,7 @@ fn packets_that_are_much_work_end_their_ports_turn() {
     switch.rig.assert_accounted();
 }
 
-/// Checks that the revalidation of expensive megaflows of one bridge does not delay the barrier of another
-/// bridge.
+/// Checks that the barrier of a bridge is not delayed by another bridge whose megaflows take long to revalidate.
 #[test]
 fn flows_that_are_much_work_keep_no_other_bridges_barrier_waiting() {
     let mut switch = Switch::new(3);
@@ -387,8 +389,8 @@ fn flows_that_are_much_work_keep_no_other_bridges_barrier_waiting() {
     switch.rig.assert_accounted();
 }
 
-/// Checks that a meter is looked up by its number, and only once for a program, for any number of meters and of uses in
-/// the program.
+/// Checks that the time for the translation of `meter` actions does not depend on the number of meters. A flow entry
+/// with 4,000 `meter` actions is translated quickly although 65,536 meters exist.
 #[test]
 fn meters_are_found_by_their_numbers() {
     const METERS: u32 = 65_536;
@@ -422,7 +424,8 @@ fn meters_are_found_by_their_numbers() {
 }
 
 /// Checks that a control thread which locks a bridge's rules for a long time delays only that bridge. Upcalls, barriers
-/// and expiry of other bridges continue, and the bridge's own work is done afterwards.
+/// and the expiry of flow entries continue on other bridges. The work for the locked bridge is done after the lock is
+/// released.
 #[test]
 fn rules_that_are_held_keep_no_other_bridge_waiting() {
     let mut switch = Switch::new(2);

@@ -34,7 +34,8 @@ fn learns_and_forwards() {
     assert_eq!(rig.totals()[0].copies, 1);
 }
 
-/// A guest chooses the segment size, so packets may have one octet per segment. The segments of a burst are limited.
+/// Checks that the number of segments of one burst is limited. A guest chooses the segment size, so a packet may have
+/// one segment per octet of payload.
 #[test]
 fn segments_of_a_burst_have_a_budget() {
     let mut rig = Rig::new(&transparent(2));
@@ -103,8 +104,9 @@ fn vlans_separate_and_tags_change() {
     rig.assert_accounted();
 }
 
-/// A priority tag names no VLAN, and the tag after it is payload, as in Linux's bridge (`__allowed_ingress` and
-/// `br_handle_vlan` in `net/bridge/br_vlan.c`). The frame belongs to the VLAN of untagged frames only.
+/// Checks that the bridge treats a VLAN tag after a priority tag as payload, as Linux's bridge does
+/// (`__allowed_ingress` and `br_handle_vlan` in `net/bridge/br_vlan.c`). A priority tag names no VLAN. The frame
+/// therefore belongs only to the VLAN of untagged frames.
 #[test]
 fn a_tag_behind_a_priority_tag_is_payload() {
     let vlan = |v| VlanId::new(v).unwrap();
@@ -198,7 +200,7 @@ fn full_rings_are_counted_for_minutes_and_nothing_leaks() {
     rig.assert_accounted();
 }
 
-/// A transmit ring with little space, in which a kick frees space.
+/// A queue whose transmit ring has little space. A kick (a request to the kernel to transmit) frees more space.
 struct Narrow {
     ring: RingQueue,
     function: Arc<AtomicUsize>,
@@ -244,8 +246,9 @@ impl Queue for Narrow {
     }
 }
 
-/// A transmit ring accepts one part of a burst immediately and another part after a kick. Checks that the counters of
-/// packets and bytes count exactly the transmitted frames as sent, and the other frames as dropped.
+/// Sends a burst to a transmit ring that accepts one part of the burst immediately and another part after a kick.
+/// Checks that the port counters count the packets and bytes of these two parts as sent, and the other packets of the
+/// burst as dropped.
 #[test]
 fn octets_of_a_burst_that_is_sent_in_part_are_those_that_left() {
     const BURST: usize = 16;
@@ -341,8 +344,8 @@ fn any_mode() -> impl Strategy<Value = VlanMode> {
 }
 
 proptest! {
-    /// Checks that `explain` predicts the result: the same frames from the same ports, or a drop for the same
-    /// reason.
+    /// Checks that `explain` predicts the processing of a frame correctly. The bridge must transmit the predicted
+    /// frames through the predicted ports, or drop the frame for the predicted reason.
     #[test]
     fn explain_tells_what_happens(
         modes in prop::collection::vec((any_mode(), any::<bool>()), 4),
@@ -375,8 +378,9 @@ proptest! {
     }
 }
 
-/// Checks with random and mutated frames, truncated at every byte, that no panic occurs and every packet is
-/// accounted for. `make soak` runs ten million (`TRIVIUM_SOAK_FRAMES`).
+/// Checks with random and mutated frames, truncated at every byte, that no panic occurs and every packet is accounted
+/// for. The test sends 100,000 frames, or the number in the environment variable `TRIVIUM_SOAK_FRAMES` (`make soak`:
+/// ten million).
 #[test]
 fn every_mutated_and_truncated_frame_is_accounted_for() {
     use proptest::strategy::ValueTree;
@@ -424,8 +428,8 @@ fn igmp_report(host: u8) -> Vec<u8> {
     f
 }
 
-/// Checks that ports which flood the snooper's ring leave space for the reports of other ports, and that a report that
-/// does not fit is counted on its port.
+/// Checks that ports which flood the snooper's ring leave space for the reports of other ports, and that the counters
+/// of a port include the reports that did not fit into the ring.
 #[test]
 fn a_flood_of_reports_leaves_others_their_places_in_the_ring() {
     const FLOODING: u16 = 20;

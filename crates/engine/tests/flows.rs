@@ -61,8 +61,8 @@ fn packets_that_wait_together_meet_each_its_own_of_many_rules() {
     switch.rig.assert_accounted();
 }
 
-/// Checks that a successor of the slow path starts with the known megaflows. Their packets cause no upcall, and are
-/// forwarded according to the current tables.
+/// Checks that a slow path that succeeds another slow path starts with the megaflows of its predecessor. Packets that
+/// match these megaflows cause no upcall, and are forwarded according to the current flow tables.
 #[test]
 fn a_successor_begins_with_the_flows_that_were_known() {
     let mut switch = Switch::new(3);
@@ -222,7 +222,7 @@ fn packet_outs_are_decided_in_budgets_and_in_turn() {
     switch.rig.assert_accounted();
 }
 
-/// A packet-out that finds no free frame is counted at its ingress port as dropped with the reason `no-frame`.
+/// Checks that a packet-out is counted as dropped at its ingress port, with the reason `no-frame`, if no frame is free.
 #[test]
 fn packet_outs_without_a_free_frame_are_counted_as_dropped() {
     let mut switch = Switch::new(3);
@@ -240,8 +240,8 @@ fn packet_outs_without_a_free_frame_are_counted_as_dropped() {
     switch.rig.assert_accounted();
 }
 
-/// In each round of a worker, the packets that the slow path has released may make only a limited number of copies in
-/// total. The worker therefore serves other ports between these packets.
+/// Checks that the packets that the slow path has released may create only a limited number of copies in total in each
+/// round of a worker. The worker serves other ports between these packets.
 #[test]
 fn released_packets_share_a_budget_of_copies_in_each_round() {
     const OUTPUTS: usize = 1_000;
@@ -278,8 +278,8 @@ fn released_packets_share_a_budget_of_copies_in_each_round() {
     switch.rig.assert_accounted();
 }
 
-/// Checks that a worker which reads no answers does not block the slow path, and that the end of the engine
-/// does not wait for packet-outs.
+/// Checks that a worker that does not read the slow path's answers does not block the slow path, and that the engine
+/// can be stopped although packet-outs still wait.
 #[test]
 fn the_slow_path_goes_on_and_ends_while_a_worker_takes_nothing() {
     let mut switch = Switch::new(3);
@@ -598,7 +598,8 @@ fn any_rule() -> impl Strategy<Value = (u8, u16, Match, Vec<Action>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Checks that the output with caches equals the output without caches while the rules change.
+    /// Sends packets while the flow entries change. Checks that the transmitted packets are those that the flow tables
+    /// specify, whether or not the worker has cached megaflows.
     #[test]
     fn what_leaves_is_what_the_tables_say(
         rules in proptest::collection::vec(any_rule(), 1..20),

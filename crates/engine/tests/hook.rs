@@ -26,7 +26,7 @@ use switch::flow::{
 #[derive(Default)]
 struct State {
     slots: BTreeMap<u32, (FlowKey, FlowKey, Program, HookCounts)>,
-    /// Megaflows that were removed from the hook, but whose slots were not released.
+    /// Megaflows that were removed from the hook, and whose slots are not released yet.
     leaving: BTreeMap<u32, HookCounts>,
     /// Whether the hook reports each megaflow as displaced and refuses new megaflows.
     is_displacing: bool,
@@ -150,7 +150,8 @@ impl Switch {
         self.slow_path.round();
     }
 
-    /// Runs worker and slow path until a condition holds.
+    /// Runs the worker and the slow path until the condition `holds` returns true. `what` names the condition in error
+    /// messages.
     fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Switch) -> bool) {
         for _ in 0..4_000 {
             if holds(self) {
@@ -231,8 +232,8 @@ fn a_hot_flow_is_told_with_its_mask_and_a_cold_one_leaves() {
     assert_eq!(switch.packets(), sent + counted + 3, "each packet is counted once");
 }
 
-/// Checks that a displaced megaflow leaves the hook although it is hot, that each of its packets is counted once, and
-/// that the megaflow returns when the hook has space again.
+/// Checks that a megaflow that the hook reports as displaced is removed from the hook although it is hot. Each of its
+/// packets is counted once, and the megaflow is installed again when the hook has space.
 #[test]
 fn a_displaced_flow_leaves_while_hot_and_returns() {
     let mut switch = Switch::new(2);

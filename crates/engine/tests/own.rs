@@ -58,7 +58,7 @@ fn the_example_refuses_and_marks() {
     assert!(lines < 50, "it is to stay a page: {lines} lines");
 }
 
-/// An ingress stage that drops every other packet, and counts packets except in a dry run.
+/// An ingress stage that drops every second packet. The stage also counts all packets, but not those of a dry run.
 struct Half(AtomicUsize);
 
 impl IngressStage for Half {

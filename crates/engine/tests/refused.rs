@@ -13,7 +13,7 @@ use engine::{Engine, EngineConfig};
 use packet::{DropReason, PortId, QueueId, WorkerId};
 use port::{Batch, Capabilities, Exported, FramePool, Queue, QueueCounters, QueueState, QueueStatus};
 
-/// A test queue whose counter of packets that the kernel refused, and whose device state, are set by the test.
+/// A test queue. The test sets the state of its device, and the number of packets that the kernel has refused.
 struct Failing {
     refused: Arc<AtomicU64>,
     gone: bool,

@@ -1,6 +1,6 @@
-//! Benchmarks of the classifier with half a million rules, ten masks and five priorities: look-ups of a few repeated
-//! keys and of ever new keys, look-ups with and without tracking, and insertions and removals. `cargo bench -p lookup
-//! --bench classifier`
+//! Benchmarks of the classifier with half a million rules, ten masks and five priorities. The benchmarks measure
+//! look-ups of a few repeated keys and of keys that do not repeat, look-ups with and without tracking, and insertions
+//! and removals. `cargo bench -p lookup --bench classifier`
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench ends at the first surprise")]
 
@@ -83,7 +83,7 @@ fn rules(options: Options) -> Classifier<WORDS, u32> {
     rules
 }
 
-/// Kind of look-up.
+/// Method of look-up: key by key or in bursts, with or without tracking.
 #[derive(Clone, Copy)]
 enum How {
     OneByOne { tracked: bool },

@@ -1,5 +1,6 @@
-//! Benchmarks of a worker's flow cache with bursts of 256 packets whose keys have just been built: hits in the
-//! exact-match cache, hits in the megaflow tables, insertions and removals. `cargo bench -p lookup --bench flow_cache`
+//! Benchmarks of a worker's flow cache with bursts of 256 packets, whose keys are built immediately before each
+//! look-up. The benchmarks measure hits in the exact-match cache, hits in the megaflow tables, insertions and removals.
+//! `cargo bench -p lookup --bench flow_cache`
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench ends at the first surprise")]
 
@@ -27,8 +28,8 @@ fn be(bits: u64) -> u64 {
     bits.to_be()
 }
 
-/// Returns the mask with this number, one of 32. Each mask covers the receiving port, the EtherType, and the fields
-/// that a route, an access list or a bridge matches.
+/// Returns one of 32 masks, which `number` (0 to 31) selects. Each mask covers the receiving port, the EtherType, and
+/// the fields that a route, an access list or a bridge matches.
 fn mask(number: u64) -> Key {
     let (in_port, eth_type, proto) = (be(0xffff_0000_0000_0000), be(0x0000_0000_ffff_0000), be(0xff00));
     let address = |bits: u64| be(u64::MAX << (64 - bits));
@@ -42,9 +43,9 @@ fn mask(number: u64) -> Key {
     }
 }
 
-/// Returns the key of a packet of the flow number `flow`, which has one of `masks` masks. `noise` selects the bits that
-/// the mask ignores. The port field of the key holds the number of the mask, so that flows with different masks are
-/// disjoint.
+/// Returns the key of a packet of flow `flow`. The number of the flow selects one of `masks` masks. `noise` selects the
+/// bits that the mask ignores. The port field of the key holds the number of the mask, so that flows with different
+/// masks are disjoint.
 fn key(flow: u64, masks: u64, noise: u64) -> Key {
     let number = flow % masks;
     let mask = mask(number);
@@ -63,8 +64,8 @@ fn cache(flows: u64, masks: u64) -> (Cache, Vec<FlowRef>) {
     (cache, flows)
 }
 
-/// Measures look-ups of packets that belong to random flows. `noise` is the number of different packets per flow.
-/// `one_in` is the insertion rate of the exact-match cache, `None` to disable the cache.
+/// Measures look-ups of packets that belong to random flows. `noise` is the number of different packets per flow. One
+/// of `one_in` packets that miss the exact-match cache inserts an entry. `None` disables the exact-match cache.
 fn look_up(c: &mut Criterion, name: &str, flows: u64, masks: u64, noise: u64, one_in: Option<u32>) {
     let (mut cache, _) = cache(flows, masks);
     cache.set_exact(one_in.and_then(NonZeroU32::new));
@@ -105,7 +106,7 @@ fn flow_cache(c: &mut Criterion) {
     churn(c);
 }
 
-/// Measures look-ups of packets that no flow matches. Each of these packets is looked up under every mask.
+/// Measures look-ups of packets that match no flow, and are therefore looked up under every mask.
 fn misses(c: &mut Criterion) {
     let (mut cache, _) = cache(100_000, 10);
     cache.set_exact(None);

@@ -1,5 +1,5 @@
-//! Benchmarks of look-ups in real routing tables with bursts of 256 random addresses that prefixes cover, and of
-//! changes of the tables. `cargo bench -p lookup`
+//! Benchmarks of real routing tables: look-ups of bursts of 256 random addresses that are covered by a prefix of the
+//! table, and changes of the table. `cargo bench -p lookup`
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench ends at the first surprise")]
 
@@ -26,7 +26,8 @@ fn at(number: u64, of: usize) -> usize {
     usize::try_from(number % u64::try_from(of).unwrap()).unwrap()
 }
 
-/// Benchmarks one table. `inside` returns the address in a prefix that the given random bits select.
+/// Measures look-ups in one table, and changes of this table. `inside` returns the address within the given prefix that
+/// the given random bits select.
 fn table<A: Address>(
     c: &mut Criterion,
     name: &str,

@@ -430,8 +430,8 @@ mod tests {
         groups
     }
 
-    /// Tests sets of keys that an attacker who knows the hash function but not the secrets would choose. The
-    /// keys of a set differ in a few bits, at either end of any word.
+    /// Checks that no set of keys that an attacker could choose leads to long searches. The attacker knows the hash
+    /// function but not its secrets. The keys of a set differ in a few bits, at either end of any word.
     #[test]
     fn no_choice_of_keys_makes_long_searches() {
         use sync::hash::{Secrets, fold, short};
@@ -462,8 +462,8 @@ mod tests {
         }
     }
 
-    /// Tests that keys which collide with one table's secrets do not collide with the secrets of another table.
-    /// Therefore an attacker cannot search for colliding keys in its own process.
+    /// Checks that keys that collide with the secrets of one table do not collide with the secrets of another table.
+    /// Therefore an attacker cannot find such keys by a search in a separate process.
     #[test]
     fn keys_that_collide_here_do_not_elsewhere() {
         use sync::hash::{Secret, Secrets, fold, short};

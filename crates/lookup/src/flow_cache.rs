@@ -179,8 +179,8 @@ pub struct FlowCache<const X: usize, T> {
 }
 
 impl<const X: usize, T> FlowCache<X, T> {
-    /// Returns an empty cache. Reserves the address space for the maximum number of flows, without using
-    /// memory for it.
+    /// Returns an empty cache. Reserves address space for the maximum number of flows. The kernel allocates the memory
+    /// when the memory is first written.
     #[must_use]
     pub fn new(limits: FlowLimits) -> Self {
         let limits = FlowLimits { flows: limits.flows.min(1 << 24), ..limits };

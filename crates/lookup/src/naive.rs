@@ -16,7 +16,7 @@ impl<const W: usize, T> Default for Linear<W, T> {
     }
 }
 
-/// Returns whether a rule has this value (under the mask) and this mask.
+/// Returns whether a rule has this mask, and has this value in the bits of the mask.
 fn same<const W: usize, T>(rule: &Rule<W, T>, value: &[u64; W], mask: &[u64; W]) -> bool {
     rule.mask == *mask && matches(value, &rule.value, mask)
 }

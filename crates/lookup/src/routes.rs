@@ -303,8 +303,8 @@ impl<T: Copy + Default + PartialEq> Seldom<T> {
         !self.0.is_empty()
     }
 
-    /// Sets the value at position `place` in the column of a leaf with `len` entries. The other methods that take `len`
-    /// also expect the number of entries in the leaf.
+    /// Sets the value at position `place` in the column of a leaf with `len` entries. In the other methods too, `len`
+    /// is the number of entries in the leaf.
     fn set(&mut self, len: usize, place: usize, value: T) {
         if value != T::default() && !self.is_there() {
             self.0 = vec![T::default(); len];
@@ -357,8 +357,8 @@ mod tests {
 
     use super::*;
 
-    /// Applies operations to the map and to a model, and tests that both agree. The prefixes are close to
-    /// each other. Next hops above 1 are large numbers.
+    /// Applies operations to a map and to a model of the map. Checks that both have equal content. The prefixes are
+    /// close to each other. Next hops above 1 are scaled up to numbers of more than 16 bits.
     fn agree<A: Address>(ops: Vec<(A, u8, u32)>, asked: [A; 6]) -> Result<(), TestCaseError> {
         let (mut routes, mut model) = (Routes::<A>::new(), BTreeMap::new());
         for (address, length, hop) in ops {

@@ -62,15 +62,15 @@ impl<A: Address> Table<A> {
         }
     }
 
-    /// Returns a table whose trie is also written to external memory (a mapped BPF array) at the same
-    /// offsets, for readers that are not workers. The memory must be zero and must have no other writer. The
-    /// length of the memory determines the length of the trie.
+    /// Returns a table whose trie is also written to external memory (a mapped BPF array) at the same offsets, for
+    /// readers that are not workers. The memory must be zero and must have no other writer. The length of the memory
+    /// determines the length of the trie.
     ///
     /// External readers start at the root entry of an address: the word whose index is 1 plus the first
-    /// [`Address::ROOT_BITS`] bits of the address. See the crate's documentation. If this word is 0, word 0
-    /// applies, which holds the default route. Memory that external readers may still use is not rewritten
-    /// until `readers` reports that the use has ended. If no other memory is free, a change waits for this
-    /// report, which takes some milliseconds.
+    /// [`Address::ROOT_BITS`] bits of the address. See the crate's documentation. If this word is 0, word 0 applies,
+    /// which holds the default route. Memory that external readers may still use is not rewritten until `readers`
+    /// reports that the use has ended. If no other memory is free, a change waits for this report, which takes a few
+    /// milliseconds.
     ///
     /// # Errors
     /// Returns [`TableFull`] if the memory is too small for a root table.

@@ -116,8 +116,8 @@ impl<A: Address> Trie<A> {
     }
 }
 
-/// Looks up the addresses in groups. The addresses of a group descend level by level, therefore their memory
-/// accesses overlap. Meanwhile, the first words for the next group are prefetched.
+/// Looks up the addresses in groups. All addresses of a group descend one level before the next level begins, so that
+/// their memory accesses overlap. Meanwhile, the first words for the next group are prefetched.
 #[inline(always)]
 pub fn look_up<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop]) {
     let root = |address: &A| ROOT + address.bits(0, A::ROOT_BITS);

@@ -21,8 +21,8 @@ use zerocopy::FromZeros;
 const LONGEST: usize = 192;
 /// Number of words that are reserved for removals of prefixes. The reserve suffices for the new nodes of many removals.
 pub const RESERVE: usize = 8192;
-/// Minimum number of words by which the array grows before adjacent free parts are joined. If one sixteenth of the used
-/// words is a larger number, this number applies instead.
+/// Number of words by which the array grows before adjacent free parts are joined. If one sixteenth of the used words
+/// is more, the array grows by that number before the parts are joined.
 const JOIN: usize = 1 << 13;
 /// Number of unlinked parts that form a batch. A grace period begins when a batch is full.
 const BATCH: usize = 1024;
@@ -218,8 +218,8 @@ impl Parts {
         Some(at)
     }
 
-    /// Joins adjacent free parts. Space in free parts of lengths that are not needed becomes available for
-    /// other lengths.
+    /// Joins adjacent free parts. Space in free parts whose length is not needed can then be used for parts of other
+    /// lengths.
     fn join(&mut self) {
         self.joined_at = self.top;
         let lists = self.free.iter_mut().enumerate();
@@ -270,9 +270,8 @@ impl Parts {
         }
     }
 
-    /// Waits until external readers no longer use the oldest batch of unlinked parts, which takes some
-    /// milliseconds. Then frees the batch and returns `true`. Returns `false` if no batch waits only for
-    /// external readers.
+    /// Waits until external readers no longer use the oldest batch of unlinked parts, which takes a few milliseconds.
+    /// Then frees the batch and returns `true`. Returns `false` if no batch waits only for external readers.
     fn wait_for_strangers(&mut self) -> bool {
         let Some((ticket, _)) = self.waiting.front() else { return false };
         let waiting = self.waiting.len();

@@ -65,7 +65,7 @@ enum Op<A: Address> {
     Load(Vec<(Prefix<A>, Hop)>),
 }
 
-/// Returns prefixes that are often nested, with few values per octet.
+/// Generates prefixes whose octets have only a few different values, so that many prefixes are nested.
 fn prefix4() -> BoxedStrategy<Prefix<u32>> {
     let octet = || prop_oneof![Just(0_u8), Just(1), Just(127), Just(128), Just(255)];
     ([octet(), octet(), octet(), octet()], 0_u8..=32)
@@ -159,14 +159,15 @@ proptest! {
     }
 }
 
-/// Returns pseudo-random numbers that are equal in every run.
+/// Returns a pseudo-random number that depends only on `number`, and is therefore equal in every run.
 fn scattered(number: u64) -> u64 {
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ number >> 31
 }
 
-/// Tests a complete real table: loads it, looks up addresses, and removes and restores a part of it.
+/// Checks the trie with a complete real table. Loads the table, looks up addresses, removes a part of the prefixes, and
+/// adds them again.
 fn whole<A: Address + Next>(prefixes: &[Prefix<A>], words: usize) {
     let domain = Domain::new();
     let mut reader = domain.register().unwrap();

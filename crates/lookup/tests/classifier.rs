@@ -30,7 +30,7 @@ fn octets(octets: [u8; 8]) -> u64 {
     u64::from_ne_bytes(octets)
 }
 
-/// Returns words whose octets have only a few different values.
+/// Generates words whose octets have only a few different values.
 fn word() -> impl Strategy<Value = u64> {
     let octet = || prop::sample::select(vec![0_u8, 1, 10, 11, 0x80, 0xff]);
     prop::array::uniform8(octet()).prop_map(octets).boxed()
@@ -46,12 +46,12 @@ fn leading(bits: u32) -> u64 {
     if bits == 0 { 0 } else { (u64::MAX << (64 - bits)).to_be() }
 }
 
-/// Returns a word mask: mostly empty, full or a prefix, sometimes arbitrary bits.
+/// Generates masks for one word. Most of them are empty, full or a prefix. Some consist of arbitrary bits.
 fn word_mask() -> impl Strategy<Value = u64> {
     prop_oneof![4 => Just(0), 3 => Just(u64::MAX), 3 => (0_u32..=64).prop_map(leading), 1 => any::<u64>()]
 }
 
-/// Returns masks for the word that contains two addresses.
+/// Generates masks for the word that contains two IPv4 addresses.
 fn addresses_mask() -> impl Strategy<Value = u64> {
     let mask = |bits: u32| if bits == 0 { 0 } else { u32::MAX << (32 - bits) };
     let prefixes = (0_u32..=32, 0_u32..=32)
@@ -67,7 +67,7 @@ fn mask() -> impl Strategy<Value = Key> {
 /// An operation on a classifier.
 #[derive(Clone, Debug)]
 enum Op {
-    /// Inserts a rule with one of the masks.
+    /// Inserts a rule. The first value selects one of the masks of the test case.
     Insert(prop::sample::Index, Key, u16),
     /// Removes an existing rule.
     Remove(prop::sample::Index),
@@ -135,7 +135,8 @@ fn same_in_bursts(rules: &Rules, keys: &[Key]) {
     }
 }
 
-/// Returns a key that matches a rule. The bits that neither the rule's mask nor `keep` selects are those of `other`.
+/// Returns a key that equals the value of a rule in the bits of the rule's mask and in the bits of `keep`, and equals
+/// `other` in all other bits.
 fn near(rules: &[Rule<WORDS, u32>], index: prop::sample::Index, other: &Key, keep: &Key) -> Key {
     let Some(rule) = (!rules.is_empty()).then(|| index.get(rules)) else { return *other };
     std::array::from_fn(|word| {
@@ -262,7 +263,7 @@ proptest! {
     }
 }
 
-/// Returns a rule. `None` means a word that is not compared.
+/// Returns a rule. Each element of `words` is the value and the mask of a word. `None`: the rule ignores this word.
 fn rule(words: [Option<(u64, u64)>; WORDS], priority: u16, payload: u32) -> Rule<WORDS, u32> {
     let (value, mask) =
         (words.map(|word| word.map_or(0, |word| word.0)), words.map(|word| word.map_or(0, |word| word.1)));
@@ -475,7 +476,7 @@ fn several_threads_look_up_at_once() {
     });
 }
 
-/// Returns a rule with the mask that the tests of rules with equal value and mask use.
+/// Returns a rule with a fixed mask. Rules that this function returns for equal values have equal matches.
 fn equal_match(value: u64, priority: u16, payload: u32) -> Rule<WORDS, u32> {
     rule([Some((1, EXACT)), Some((value, EXACT)), None, None, None, None], priority, payload)
 }

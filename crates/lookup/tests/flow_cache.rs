@@ -1,5 +1,5 @@
-//! Compares the flow cache with a linear list of flows, and verifies that a hint never leads to a removed
-//! flow.
+//! Compares the flow cache with a linear list of flows, and verifies that a hint of the exact-match cache never leads
+//! to a removed flow.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -32,7 +32,7 @@ impl Flow {
     }
 }
 
-/// Returns keys with few different values, so that flows overlap.
+/// Generates keys whose words have only a few different values, so that flows overlap.
 fn key() -> impl Strategy<Value = (Key, ExtendedKey)> {
     let word = || prop::sample::select(vec![0_u64, 1, 2, 1 << 63, u64::MAX]);
     (prop::array::uniform8(word()), prop::array::uniform2(word())).boxed()
@@ -161,7 +161,8 @@ impl Pair {
         }
     }
 
-    /// Returns a key that equals a flow's key in the bits of the flow's mask, and the given key in all other bits.
+    /// Returns a key that equals a flow's key in the bits of the flow's mask, and equals the given key in all other
+    /// bits.
     fn towards(
         &self,
         index: prop::sample::Index,

@@ -58,7 +58,7 @@ impl Words {
     }
 }
 
-/// Returns a reader set without readers.
+/// Returns a domain and its set of readers. Nothing reads through this set.
 fn nobody() -> (Arc<Domain>, Readers) {
     let domain = Domain::new();
     let readers = Readers::with(&domain, &ExternalReaders::start(|| ()).unwrap());
@@ -83,7 +83,7 @@ fn agrees<A: Address>(changes: Vec<(A, u8, u32)>, asked: Vec<A>) -> Result<(), T
     Ok(())
 }
 
-/// Returns changes of prefixes that are nested in each other.
+/// Generates changes of prefixes. Many of the prefixes are nested in each other.
 fn changes<A: Address>(address: impl Strategy<Value = A>) -> impl Strategy<Value = Vec<(A, u8, u32)>> {
     proptest::collection::vec((address, 0_u8..=128, 0_u32..4), 1..60)
 }

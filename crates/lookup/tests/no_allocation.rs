@@ -1,4 +1,5 @@
-//! Verifies that look-ups in the flow cache allocate nothing: by hints, by masks, and for misses.
+//! Verifies that look-ups in the flow cache allocate no memory, neither for hits in the exact-match cache, nor for hits
+//! under a mask, nor for misses.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

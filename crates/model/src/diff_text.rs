@@ -94,8 +94,8 @@ impl ConfigDiff {
     }
 }
 
-/// Returns the bridge membership, static entry or router interface that a change adds (`true`) or
-/// removes (`false`), and the port that it concerns. Returns `None` for other changes.
+/// Returns the bridge membership, static entry or router interface that a change adds (`true`) or removes (`false`),
+/// and the port of this object. Returns `None` for other changes.
 fn edge(change: &ConfigChange) -> Option<(bool, ObjectKey, &PortName)> {
     let member = |bridge: &BridgeName, port: &PortName| ObjectKey::Member(bridge.clone(), port.clone());
     match change {

@@ -1,5 +1,5 @@
-//! The differences lead from the old configuration to the new one in an order in which each change is possible, and
-//! contain nothing else.
+//! Tests that the differences between two configurations are complete and contain nothing else, and that their order
+//! allows each change to be applied.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 
@@ -14,7 +14,8 @@ use model::{
 };
 use proptest::prelude::*;
 
-/// Applies the changes one by one, and checks the precondition of each.
+/// Applies the changes to the old configuration one by one, and checks the precondition of each change. Returns the
+/// resulting configuration.
 fn interpret(old: &Config, differences: &ConfigDiff, new: &Config) -> Config {
     let mut now = old.clone();
     for change in &differences.changes {
@@ -102,7 +103,7 @@ fn step(now: &mut Config, change: &ConfigChange, new: &Config) {
     }
 }
 
-/// Applies a change of a router or of one of its ports.
+/// Applies a change of a router or of a router's port to the configuration `now`.
 fn step_of_router(now: &mut Config, change: ConfigChange) {
     match change {
         ConfigChange::RemoveRouterPort { router, port } => {
@@ -281,7 +282,7 @@ fn a_router_changes_in_place_but_for_its_namespace() {
     assert!(said.ends_with("~ router.edge.port.b: miss punt (joins again)\n"), "{said}");
 }
 
-/// The hook of a router's port is removed when the daemon ends, because the kernel then routes the packets.
+/// Checks that the hook of a router's port is removed when the daemon ends, because the kernel then routes the packets.
 #[test]
 fn a_hook_of_a_routers_port_goes_with_the_daemon() {
     let port = "[port.a]\nkind='af_xdp'\n";
@@ -370,7 +371,8 @@ fn leaving_a_bridge_changes_what_the_hook_does_alone() {
     );
 }
 
-/// A change of a field that cannot change on the running object is reported as a removal and an addition of the object.
+/// Checks which fields of a port can change while the port runs. A change of any other field is reported as the removal
+/// and the addition of the port.
 #[test]
 fn each_field_of_a_port_says_how_it_changes() {
     let veth = |text: &str| format!("kind='veth'\npeer={{name='eth0'{text}}}");
@@ -397,8 +399,8 @@ fn each_field_of_a_port_says_how_it_changes() {
     }
 }
 
-/// Regression test from fuzzing: `loop` and `timing` of a port that only writes were serialized, and refused
-/// by loading.
+/// Regression test from fuzzing: serialization wrote `loop` and `timing` for a port that only writes, and loading then
+/// refused the written configuration.
 #[test]
 fn a_port_that_only_writes_round_trips() {
     let config = load("[port.out]\nkind='pcap'\nwrite='/tmp/out.pcap'\n", "t").unwrap();

@@ -1,4 +1,4 @@
-//! The examples and the documentation are configurations that load without a warning.
+//! Tests that the configurations in the examples and in the documentation load without warnings.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 
@@ -29,7 +29,7 @@ fn every_example_loads() {
     assert!(count >= 3, "{count} examples");
 }
 
-/// The complete example contains every configuration key: serializing the loaded example results in no other
+/// Checks that the complete example contains every configuration key: serializing the loaded example yields no other
 /// keys.
 #[test]
 fn the_complete_example_is_complete() {

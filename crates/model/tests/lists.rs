@@ -7,7 +7,8 @@ use model::*;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Returns the section of a list: its text for all values, and its text without values.
+/// Returns the section about one list in the expected output: the text of the list with all values, and the text of an
+/// empty list.
 fn section<T: Listed + DeserializeOwned>(values: &Value, name: &str) -> String {
     let all: Vec<T> = serde_json::from_value(values[name].clone()).unwrap();
     format!("== {name}\n{}-- none\n{}", T::text(&all), T::text(&[]))

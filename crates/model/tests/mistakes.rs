@@ -1,4 +1,5 @@
-//! All problems of a text are reported at once, each with its position, object, cause and fix.
+//! Tests that all problems of a configuration text are reported together, each with its position, object, cause and
+//! remedy.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 
@@ -9,8 +10,8 @@ use model::{Cause, Format, Machine, Problem, Severity, load, load_on};
 const FIFTY: &str = include_str!("fifty.toml");
 const EXPECTED: &str = include_str!("fifty.expected");
 
-/// `BLESS=1 cargo test -p model --test mistakes` writes the expected messages again, for review before a
-/// commit.
+/// Checks the messages about a configuration with fifty mistakes against `fifty.expected`. With `BLESS=1`, the test
+/// first writes the current messages to this file, so that changes can be reviewed before a commit.
 #[test]
 fn fifty_mistakes_give_fifty_clear_messages() {
     let problems = load(FIFTY, "fifty.toml").unwrap_err();
@@ -179,7 +180,8 @@ t:17:9: router.many: its ports have 4094 VLANs together, and 256 of a router can
     assert_eq!(said, expected);
 }
 
-/// The peer of a patch port must be another patch port, and must not have another peer.
+/// Checks that a problem is reported if the peer of a patch port is not another patch port, or if that patch port has a
+/// different peer.
 #[test]
 fn mistakes_of_patch_ports_are_told() {
     let text = r#"
@@ -218,7 +220,7 @@ t:23:1: port.none: `peer` is missing; add `peer = \"patch1\"`
     assert_eq!(said, expected);
 }
 
-/// Old spellings of keys are accepted. One warning for each old key names the new spelling.
+/// Checks that old spellings of keys are accepted, and that one warning for each old spelling names the new one.
 #[test]
 fn old_spellings_of_keys_mean_the_same_and_are_reported_once() {
     let new = r#"
@@ -280,7 +282,9 @@ to = "kernel"
     assert_eq!(stored("steering").steering.len(), 1);
 }
 
-/// A port that is unknown to the kernel has a mirror device, whose name must be free and valid.
+/// Checks that a problem is reported if the mirror device of a router port cannot have the name of the port. The daemon
+/// creates a mirror device for a router port without a kernel device. The name must be a valid device name that no
+/// other device has.
 #[test]
 fn mistakes_of_mirrors_are_told() {
     let text = r#"
@@ -308,8 +312,8 @@ t:16:19: router.edge.port.beside: port `beside` is of kind null, so a device sta
     assert_eq!(said, expected);
 }
 
-/// Each problem of a router has a position and an object. Values that could not be read cause no further
-/// problems.
+/// Checks that each problem of a router is reported with a position and an object. A value that cannot be read causes
+/// no further problems.
 #[test]
 fn mistakes_of_routers_come_at_once() {
     let text = r#"
@@ -395,7 +399,7 @@ t:46:14: router.told.port.c.qinq_outer: \"802.1w\" is none of the possible words
     assert_eq!(said, expected);
 }
 
-/// Each problem of a steering policy has a position and an object.
+/// Checks that each problem of a steering policy is reported with a position and an object.
 #[test]
 fn mistakes_of_steerings_come_at_once() {
     let text = r#"
@@ -526,8 +530,8 @@ fn mistakes_of_services_are_named() {
     assert!(said.contains("`mss` has a meaning only together with `action = \"syncookie\"`"), "{said}");
 }
 
-/// If a filter of a port without a hook has an action that needs a hook, the configuration is refused, and the error
-/// names the rule.
+/// Checks that a filter with an action that needs a hook is refused for a port without a hook. The message names the
+/// rule.
 #[test]
 fn filters_of_ports_without_a_hook_do_without_its_actions() {
     let text = r#"
@@ -550,7 +554,7 @@ one_in = 10
     load(&text.replace("sample", "count").replace("one_in = 10", ""), "t").unwrap();
 }
 
-/// Each problem of a filter has a position and an object.
+/// Checks that each problem of a filter is reported with a position and an object.
 #[test]
 fn mistakes_of_filters_come_at_once() {
     let text = r#"
@@ -666,7 +670,8 @@ fn a_huge_text_is_refused_unread() {
     assert!(matches!(problems(&text)[0].cause, Cause::TooLarge { .. }));
 }
 
-/// One megabyte of invalid text is processed in a short time, and reported in at most a thousand lines.
+/// Checks that one megabyte of invalid text is refused in a short time, and that at most a thousand problems are
+/// reported.
 #[test]
 fn long_nonsense_is_refused_in_time() {
     let long = |head: &str, line: &dyn Fn(usize) -> String, tail: &str| {
@@ -748,7 +753,8 @@ fn tcp_needs_all_of_tls_and_token() {
     }
 }
 
-/// Servers of a DHCP relay must be host addresses, without duplicates, and up to a maximum number.
+/// Checks that the servers of a DHCP relay must be unicast addresses of other hosts. Duplicates and too many servers
+/// are refused.
 #[test]
 fn servers_of_a_dhcp_relay_are_hosts() {
     let text =

@@ -1,4 +1,5 @@
-//! Texts whose tables and lists are deeply nested are refused, and do not overflow the stack.
+//! Tests that configuration texts whose tables and lists are nested too deeply are refused, and that reading them does
+//! not overflow the stack.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,8 +13,8 @@ fn deep_nesting_is_refused() {
     assert!(load_on(&json, "t", Format::Json, None).is_err());
 }
 
-/// The parser limits the depth of brackets and the parts of a key, each to 80. A tree of both together overflows a
-/// stack of 2 MiB.
+/// Checks that inline tables with dotted keys are refused if their total nesting is too deep. The parser allows up to
+/// 80 nested brackets and up to 80 parts in a key. A tree with both would overflow a stack of 2 MiB.
 #[test]
 fn dotted_keys_in_inline_tables_are_refused_when_they_nest_deeply() {
     let within_stack = |text: String| {

@@ -1,4 +1,4 @@
-//! Each object has one owner, and only this owner can change it.
+//! Tests that each configuration object has one owner, and that only this owner can change the object.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 

@@ -1,5 +1,5 @@
-//! Changes the outer VLAN tag of a packet in place (IEEE 802.1Q clause 9.3). To insert or remove a tag, only the MAC
-//! addresses are moved, by four bytes.
+//! Changes the outer VLAN tag of a packet in place (IEEE 802.1Q clause 9.3). The insertion or removal of a tag moves
+//! only the MAC addresses, by four bytes, and not the rest of the frame.
 
 use packet::record::TagChange;
 use packet::{DropReason, VlanTags};

@@ -13,8 +13,8 @@ use crate::state::{Forwarding, PortView};
 
 pub use super::egress::{Egress, NOT_MINE, OwnedQueue};
 
-/// Number of bytes by which a frame with a VLAN tag may exceed the maximum frame length. The kernel's devices
-/// allow an equal excess.
+/// Number of bytes by which a frame with a VLAN tag may exceed the maximum frame length. Linux network devices also
+/// allow these four bytes.
 const TAG_ALLOWANCE: u32 = 4;
 
 /// Transmits the packets of all ports in the outbox.
@@ -173,9 +173,8 @@ fn ready(view: &PortView, capabilities: &Capabilities, batch: Option<&mut Batch>
         && !flags.contains(Flags::SEGMENT)
 }
 
-/// Prepares packets for a queue. Performs the offloads that the queue does not support in software,
-/// and drops frames that are too long. Calls `flush` when the batch has no space for the segments
-/// of the next packet.
+/// Prepares packets for a queue. Performs the offloads in software that the queue does not support. Drops frames that
+/// are too long. Calls `flush` when the batch has no space for the segments of the next packet.
 #[cold]
 fn complete<R: Recorder>(
     view: &PortView,
@@ -292,7 +291,7 @@ fn capture(out: PortId, context: &mut WorkerContext) {
     }
 }
 
-/// Drops all packets in the outbox that are to be transmitted through port `out`.
+/// Drops all packets in the batch of port `out`.
 fn drop_all<R: Recorder>(out: PortId, reason: DropReason, context: &mut WorkerContext, recorder: &mut R) {
     let Some(batch) = context.outbox.batch(out) else { return };
     if batch.is_empty() {

@@ -104,7 +104,7 @@ impl Rig {
         sum
     }
 
-    /// Checks that received + copies = transmitted + punted + dropped.
+    /// Checks that every packet is counted: received packets plus copies equal transmitted, punted and dropped packets.
     pub fn assert_accounted(&self) {
         let t = self.totals();
         let sum = |f: fn(&PortTotals) -> u64| t.iter().map(f).sum::<u64>();

@@ -77,7 +77,7 @@ impl Switch {
         self.tables.change(|pipeline| pipeline.modify(mods, engine::worker::monotonic().ns)).unwrap();
     }
 
-    /// Creates another bridge with this number and without ports, on the same slow path.
+    /// Creates another bridge with the number `number`. The bridge has no ports, and uses the slow path of this switch.
     pub fn another_bridge(&self, number: u16) -> Arc<FlowTables> {
         let tables = Arc::new(FlowTables::new(number, pipeline(0), Arc::clone(&self.waker)));
         let bridge = Arc::new(Bridge::new(&transparent(1), 7));
@@ -86,7 +86,7 @@ impl Switch {
         tables
     }
 
-    /// Ends the slow path and starts a successor with its known megaflows.
+    /// Stops the slow path, and starts a new slow path with the megaflows that the stopped one knew.
     pub fn succeed(&mut self) {
         let begin = |known: &[KnownFlow]| {
             let (waker, bridges) = (Arc::clone(&self.waker), Arc::clone(&self.bridges));
@@ -100,7 +100,7 @@ impl Switch {
         self.rig.worker.round_with_commands();
     }
 
-    /// Runs worker and slow path until neither has work.
+    /// Runs the worker and the slow path until neither of them has work.
     pub fn settle(&mut self) {
         let mut quiet = 0;
         while quiet < 3 {
@@ -131,7 +131,8 @@ impl Switch {
     }
 }
 
-/// Requests a barrier of the bridge with these tables. The result becomes true when the barrier completes.
+/// Requests a barrier for the bridge with these flow tables. Returns a flag that becomes true when the barrier is
+/// complete.
 pub fn barrier(tables: &FlowTables) -> Arc<AtomicBool> {
     let done = Arc::new(AtomicBool::new(false));
     let tells = Arc::clone(&done);

@@ -4,8 +4,8 @@ use packet::net::InterfaceAddress;
 
 use super::*;
 
-/// Returns the ICMP error that the sender of a packet is expected to receive (RFC 792, RFC 4443), with type and code,
-/// source address, and the quoted packet.
+/// Returns the ICMP error that the sender of `frame` must receive (RFC 792, RFC 4443). The error has the given type and
+/// code and the source address `from`, and quotes the packet.
 fn told(frame: &[u8], from: &str, [kind, code]: [u8; 2]) -> Vec<u8> {
     let whole = length_of(frame);
     let mut icmp = vec![kind, code, 0, 0, 0, 0, 0, 0];

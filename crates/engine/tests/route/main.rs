@@ -140,7 +140,7 @@ fn through(rig: &mut Rig, frame: &[u8]) -> Vec<(PortId, Vec<u8>)> {
     rig.outputs()
 }
 
-/// Sends a frame to a port and returns the output frames, which must equal the result of `explain`.
+/// Sends a frame to a port and returns the output frames. Checks that these are the frames that `explain` predicts.
 fn told_and_done(rig: &mut Rig, port: u16, bytes: &[u8]) -> Vec<(PortId, Vec<u8>)> {
     rig.send(port, bytes);
     rig.round();
@@ -155,7 +155,8 @@ fn length_of(frame: &[u8]) -> usize {
     if frame[12..14] == [0x08, 0] { be16(16) } else { 40 + be16(18) }
 }
 
-/// Returns the expected routed packet (RFC 1812, 5.3.1, and RFC 8200, 3), without padding.
+/// Returns the packet that the router must send to the MAC address `to` after the packet in `frame` has arrived (RFC
+/// 1812, 5.3.1, and RFC 8200, 3), without padding.
 fn routed(frame: &[u8], to: MacAddr) -> Vec<u8> {
     let mut wanted = frame[..14 + length_of(frame)].to_vec();
     wanted[..6].copy_from_slice(&to.0);
@@ -397,8 +398,9 @@ fn own_addresses(own: &[&str]) -> router::OwnAddresses {
     own.iter().map(|address| address.parse::<std::net::Ipv4Addr>().unwrap()).collect()
 }
 
-/// Checks a device for which the kernel handles all packets. Packets that are not routed are also punted, because a
-/// local process may need them.
+/// Checks packets that arrive on an interface for which forwarding is disabled. If the interface has no mirror device
+/// in the kernel, the worker drops the packet. If the interface has a mirror device, the worker punts the packet to the
+/// kernel, because a local process may need the packet.
 #[test]
 fn where_nothing_is_routed_the_kernel_has_what_comes_in_by_a_tap() {
     let config = EngineConfig::default();
@@ -492,8 +494,8 @@ fn flows_share_ways_and_stay_on_them() {
     assert_eq!(next_hops[0], next_hops[1]);
 }
 
-/// Checks that packets of all kinds in one burst are processed like single packets, and packets of a port
-/// leave in their order.
+/// Checks that the packets of a burst that contains packets of all kinds are processed as if each of them arrived
+/// alone, and that each port transmits its packets in order.
 #[test]
 fn a_mixed_burst_keeps_its_order() {
     let config = EngineConfig::default();
@@ -571,8 +573,8 @@ fn rules_choose_tables() {
 }
 
 proptest! {
-    /// Checks for arbitrary frames that a result is recorded, and that a forwarded packet has a decremented
-    /// hop limit and a valid checksum.
+    /// Sends arbitrary frames. Checks that each frame is either transmitted or counted as dropped, and that a forwarded
+    /// packet has a decremented hop limit and a valid checksum.
     #[test]
     fn no_frame_is_lost_without_a_reason(
         base in prop_oneof![

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Checks that a VLAN of port 0 can be an interface (number 2, device 20), whose mirror device in the kernel belongs to
-/// port 3.
+/// Checks that a VLAN of port 0 can be a router interface (interface number 2, device index 20). Port 3 is connected to
+/// the mirror device of this interface in the kernel.
 #[test]
 fn vlans_are_interfaces() {
     let config = EngineConfig::default();
@@ -75,8 +75,8 @@ fn vlans_are_interfaces() {
     rig.assert_accounted();
 }
 
-/// Checks that a pair of tags on port 0 (an outer provider tag and an inner customer tag) can be an interface (number
-/// 2, device 20). The provider tag alone selects no interface.
+/// Checks that a pair of tags on port 0 (an outer provider tag and an inner customer tag) can be a router interface
+/// (interface number 2, device index 20). The provider tag alone selects no interface.
 #[test]
 fn two_tags_are_an_interface() {
     for service in [true, false] {

@@ -12,7 +12,7 @@ pub fn scattered(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// A sequence of pseudo-random numbers.
+/// A generator of a sequence of pseudo-random numbers.
 pub struct Row(u64);
 
 impl Row {

@@ -1,9 +1,8 @@
 //! Indexes that find a rule in a long list by its priority. All rules of a list have equal masks and equal values.
 //!
-//! A `Subtable` links the rules of equal value in a list, in descending order of priority. A look-up of a packet
-//! reads the list from its first rule. A change of the list needs the position of a priority, and finds this
-//! position in the index in logarithmic time. A short list has no index, because a walk through the list is
-//! cheaper.
+//! A `Subtable` links the rules of equal value in a list, in descending order of priority. A look-up of a packet reads
+//! the list from its first rule. A change of the list first finds the position of a priority in the list. With the
+//! index, this takes logarithmic time. A short list has no index, because a walk through the list is cheaper.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -33,7 +32,7 @@ impl LongLists {
     }
 
     /// Returns the index by priority of the list that begins at slot `head`. Returns `None` if the list has no index,
-    /// because it is short.
+    /// because the list is short.
     pub fn get(&self, head: u32) -> Option<&List> {
         self.lists.get(&head)
     }

@@ -25,8 +25,8 @@ impl Value {
     }
 }
 
-/// Number of low bits of a result of [`order`]. Only these bits can differ between subtables with
-/// an equal [`bit`].
+/// Number of low bits of [`order`] in which subtables that share a [`bit`] can differ. All other bits of their orders
+/// are equal.
 const ORDER_BITS: u32 = u32::BITS - 64_u32.ilog2();
 
 /// Returns the index of a subtable with its lowest six bits moved to the top. Subtables that share a [`bit`] are

@@ -159,7 +159,7 @@ impl<const W: usize, T> Subtable<W, T> {
         self.priorities.contains_key(&priority)
     }
 
-    /// Adds some words of a key to a hash sum, and returns the new sum.
+    /// Adds the words `words` of a key to the hash sum `sum`, and returns the new sum.
     #[inline(always)]
     pub fn add_hash(sum: u64, words: &[Word], key: &[u64; W]) -> u64 {
         words.iter().map(|word| word.product(key)).fold(sum, u64::wrapping_add)
@@ -236,9 +236,9 @@ impl<const W: usize, T> Subtable<W, T> {
         self.slots.get(at as usize).is_some_and(|slot| slot.priority == priority).then_some(at)
     }
 
-    /// Returns the position of a priority in the list of rules that begins at slot `head`: the slot of the
-    /// last rule with a higher priority, and the slot of the rule that follows it. Each of them is [`NONE`]
-    /// if there is no such rule.
+    /// Returns the position of a priority in the list of rules that begins at slot `head`. The first slot is that of
+    /// the last rule with a higher priority. The second slot is that of the first rule with this or a lower priority. A
+    /// slot is [`NONE`] if there is no such rule.
     fn position(&self, head: u32, priority: u16) -> (u32, u32) {
         if let Some(list) = self.long_lists.get(head) {
             let before = LongLists::before(list, priority);

@@ -29,7 +29,7 @@ pub(super) struct Hints {
     /// Bit mask of the low bits in a hint that hold the flow index. An index with all these bits set denotes no flow.
     places: u32,
     secrets: [Secret; KEY_WORDS / 2],
-    /// Average number of packets without a valid hint per inserted hint. `None` if the cache is disabled.
+    /// Average number of packets without a valid hint for each hint that is inserted. `None` if the cache is disabled.
     one_in: Option<NonZeroU32>,
     random: u32,
 }

@@ -166,7 +166,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.counters.misses += notes.rest.len as u64;
     }
 
-    /// Looks up under one mask all packets that have no flow yet. Removes the packets that match from `notes.rest`.
+    /// Looks up under one mask all packets that have no flow yet. Packets that match are removed from `notes.rest`.
     /// Returns the number of packets for which a flow was found.
     #[inline(always)]
     fn ask_mask<'k>(

@@ -1,4 +1,5 @@
-//! Checks of bridges: their members and their static MAC table entries.
+//! Checks of the bridges in a configuration: the references and settings of their members, and their static MAC table
+//! entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -37,7 +37,7 @@ fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> BridgeSett
     }
 }
 
-/// Reads the settings of a bridge from an API request. The text contains no members and no static entries, because
+/// Reads the settings of a bridge from an API request. The request contains no members and no static entries, because
 /// these are separate objects in the API.
 pub(crate) fn read_settings_alone(mut fields: Fields<'_>, findings: &mut Findings) -> BridgeSettings {
     let settings = read_settings(&mut fields, findings);

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::spelling::nearest;
 use crate::{BridgeName, Cause, Config, Namespace, PortName, RouterName};
 
-/// Number of problems from which messages about missing ports, filters and steering policies no longer suggest a
-/// similar name. More suggestions would take too much time.
+/// Number of problems after which messages about missing ports, filters and steering policies no longer suggest a
+/// similar name, because more suggestions would take too much time.
 pub(crate) const GUESSED: usize = 50;
 
 pub(crate) fn no_such_port(config: &Config, port: &PortName, problems: usize) -> Cause {

@@ -1,4 +1,5 @@
-//! Checks of the filters that ports name.
+//! Checks of the references from ports to filters: the filter must exist, and the port must support the actions of the
+//! filter's rules.
 
 use crate::check::references::GUESSED;
 use crate::spelling::nearest;

@@ -4,8 +4,8 @@
 use toml_parser::Source;
 use toml_parser::lexer::TokenKind;
 
-/// Maximum number of tables and arrays between a statement and a value in it. Each part of a dotted key counts as a
-/// table. The parser itself limits the depth of brackets and the parts of a key, but not their product.
+/// Maximum number of tables and arrays that enclose a value within a statement. Each part of a dotted key counts as a
+/// table. The parser itself limits the nesting of brackets and the number of parts of a key, but not their product.
 const NESTING: usize = 128;
 
 /// Returns the byte offset at which a statement (a line with a key, or a table header) exceeds [`NESTING`]. Brackets

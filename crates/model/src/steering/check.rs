@@ -1,4 +1,4 @@
-//! Checks of the steering policies that ports name.
+//! Checks of the references from ports to steering policies: each policy that a port names must exist.
 
 use crate::check::references::GUESSED;
 use crate::spelling::nearest;

@@ -1,4 +1,5 @@
-//! Random configurations that pass all checks. They are small, so that two of them often share objects.
+//! Random configurations that pass all checks. The configurations are small, so that two random configurations often
+//! have objects in common.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -54,7 +55,7 @@ fn member() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Generates the fields of a rule that needs no hook, without the name.
+/// Generates the fields of a filter rule, except its name. The rule can be applied by a worker, without a hook.
 fn workers_rule() -> impl Strategy<Value = Value> {
     prop_oneof![
         (any::<bool>(), 0..3u32).prop_map(|(dry, priority)| {
@@ -76,7 +77,7 @@ fn workers_rule() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Generates the fields of a rule, without the name.
+/// Generates the fields of a filter rule, except its name.
 fn rule() -> impl Strategy<Value = Value> {
     prop_oneof![
         4 => workers_rule(),
@@ -104,7 +105,8 @@ fn rule() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Generates filters. Filters that ports may name always exist. `w0` is for ports without a hook.
+/// Generates filters. The filters `f0`, for ports with a hook, and `w0`, for ports without a hook, always exist, so
+/// that ports can refer to them. The filter `f.1` may be absent.
 fn filters() -> impl Strategy<Value = Value> {
     let rules = || prop::collection::vec(rule(), 0..4).prop_map(named);
     let of_workers = prop::collection::vec(workers_rule(), 0..4).prop_map(named);
@@ -123,7 +125,7 @@ fn filters() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Generates two steering policies. The first always exists, because ports may name it.
+/// Generates two steering policies. The first policy always exists, so that ports can refer to it.
 fn steering() -> impl Strategy<Value = Value> {
     let targets = || prop_oneof![Just("worker"), Just("kernel"), Just("cpu 0"), Just("cpu 3")];
     let flow = (0..3u16, targets(), 0..2u32, any::<bool>()).prop_map(|(port, to, mark, tagged)| {
@@ -162,8 +164,8 @@ fn named(rules: Vec<Value>) -> Value {
     rules.into_iter().enumerate().map(name).collect()
 }
 
-/// Placement of a port: its bridge (if any), its membership, whether it has a static entry, and its router
-/// settings if it can be an interface.
+/// Placement of a port: the index of its bridge (if any), the settings of its bridge membership, whether the bridge has
+/// a static MAC table entry for the port, and the settings as a router interface (if the port can be one).
 type Place = (Option<usize>, Value, bool, Option<&'static str>);
 
 /// Generates two routers in different namespaces, either of which may be absent.

@@ -1,4 +1,4 @@
-//! Interface through which the checks and the comparison of configurations read the settings of a kind of ports.
+//! Interface through which the checks and comparisons of configurations read the settings of a port of any kind.
 
 use std::path::Path;
 
@@ -38,8 +38,8 @@ pub struct Surroundings<'a> {
     pub other: &'a dyn Fn(&PortName) -> Option<OtherPort<'a>>,
 }
 
-/// Settings of a kind of ports. The default methods suit a kind that has no kernel device and names
-/// no files.
+/// Settings of a port of one kind. The default methods suit a kind of port that has no kernel device and names no
+/// files.
 pub trait KindSettings {
     /// Returns the kernel device of the port. Returns `None` if the port has no device.
     fn device(&self) -> Option<DeviceInNamespace<'_>> {
@@ -66,7 +66,7 @@ pub trait KindSettings {
         None
     }
 
-    /// Returns the name of the patch port at the other side of the wire.
+    /// Returns the name of the peer port of a patch port. Returns `None` for other kinds of ports.
     fn patch_peer(&self) -> Option<&PortName> {
         None
     }
