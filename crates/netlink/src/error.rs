@@ -1,4 +1,4 @@
-//! Errors that occur while this process keeps its copy of the kernel's routing state up to date.
+//! Errors that occur while the mirror, which is this process's copy of the kernel's routing state, is kept up to date.
 
 use std::io;
 use std::time::Duration;

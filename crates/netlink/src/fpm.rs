@@ -1,5 +1,5 @@
-//! FRR's Forwarding Plane Manager protocol (FPM) as a source of routes. The module `dplane_fpm_nl` of FRR's
-//! zebra connects to this server, and sends the rtnetlink messages that it also sends to the kernel.
+//! FRR's Forwarding Plane Manager protocol (FPM) as a source of routes. The module `dplane_fpm_nl` of FRR's zebra
+//! connects to this server, and sends the rtnetlink messages that it also sends to the kernel.
 //!
 //! ```text
 //!   zebra ==TCP==> server thread: frames --events--> applier: Table, Mirror --changes--> callback
@@ -11,14 +11,14 @@
 //! neighbours and rules, and the kernel's routes whose origin is not FRR. The routes of FRR come from the FPM session
 //! (`fpm/table.rs`).
 //!
-//! **Replays.** After connecting, zebra announces all its routes, and does not mark the end of this replay. A
-//! replay counts as complete if no message has arrived for some time ([`Fpm::settle`]), or after ten times
-//! this time if messages keep arriving. When a replay is complete, routes that it did not announce are
+//! **Replays.** After connecting, zebra announces all its routes, and does not mark the end of this replay. A replay
+//! counts as complete if no message has arrived for the duration [`Fpm::settle`]. If messages keep arriving, the replay
+//! counts as complete after ten times this duration. When a replay is complete, routes that it did not announce are
 //! removed. The loss of a session, even during a replay, removes no routes.
 //!
-//! **Updates.** zebra sends an update as a deletion followed by a new route. Both are applied before changes
-//! are reported. A deletion at the end of the received data is held back for a short time, because the route
-//! that replaces it may follow.
+//! **Updates.** zebra sends an update as a deletion followed by a new route. Both are applied before changes are
+//! reported. A deletion at the end of the received data is held back for a short time, because the route that replaces
+//! it may follow.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64};

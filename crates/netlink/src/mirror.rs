@@ -94,9 +94,9 @@ impl Mirror {
         self.rules.insert(at, rule);
     }
 
-    /// Applies a kernel message to the mirror. Also makes the changes that the kernel makes together with the reported
-    /// one and does not report. The changed objects are appended to `changes`. A message about state that the mirror
-    /// already contains causes no change.
+    /// Applies a kernel message to the mirror. Also applies the changes that the kernel makes together with the
+    /// reported change without reporting them. The changed objects are appended to `changes`. A message about state
+    /// that the mirror already contains causes no change.
     pub fn apply(&mut self, event: Event, changes: &mut Vec<Change>) {
         let Event { gone, flags, object } = event;
         match object {
@@ -334,9 +334,9 @@ impl Mirror {
         self.paths.iter().any(|path| path.hops.iter().any(|hop| hop.link == index))
     }
 
-    /// Returns each path that changes when its next hops through a device are marked as dead (`dead` is `true`) or
-    /// alive, together with the changed path that replaces it. Only paths that routes use and that `concerned` accepts
-    /// are included.
+    /// Creates, for each path with next hops through a device, a path in which these next hops are marked as dead
+    /// (`dead` is `true`) or alive. Returns the old and new paths that differ. Only paths that routes use and that
+    /// `concerned` accepts are included.
     fn with_dead(
         &mut self,
         index: u32,
@@ -433,8 +433,8 @@ impl Mirror {
         self.next_hops_gone(lost, changes);
     }
 
-    /// Updates the next-hop objects of FRR through a device: marks them as dead or alive, according to the state of the
-    /// device. Does nothing unless FPM sessions are the source of these objects.
+    /// Marks FRR's next-hop objects through a device as dead or alive, according to the state of the device. Does
+    /// nothing unless FPM sessions are the source of these objects.
     fn look_after_next_hops(&mut self, index: u32, changes: &mut Vec<Change>) {
         if !self.told_apart {
             return;

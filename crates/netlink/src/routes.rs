@@ -174,7 +174,7 @@ impl<A: Ord + Copy> Routes<A> {
         self.0.range(keys)
     }
 
-    /// Calls `change` with the paths of the routes with one key. Returns whether `change` has changed these paths.
+    /// Calls `change` with the paths of the routes with the key `key`. Returns whether the paths have changed.
     fn change(&mut self, key: RouteKey<A>, change: impl FnOnce(&mut Vec<Arc<Path>>)) -> bool {
         let entry = self.0.entry(key);
         let before: Vec<_> = match &entry {
@@ -257,7 +257,7 @@ impl<A: Ord + Copy> Routes<A> {
         keys
     }
 
-    /// Replaces the routes of one key with the routes that `other` has for this key.
+    /// Replaces the routes with one key by the routes with this key in `other`.
     pub(crate) fn copy(
         &mut self,
         key: RouteKey<A>,
@@ -358,7 +358,7 @@ impl<A: Ord + Copy> Routes<A> {
         })
     }
 
-    /// Removes an IPv6 route. If the notification contains only some of its next hops, only these are
+    /// Removes an IPv6 route. If the notification contains only some next hops of the route, only these next hops are
     /// removed. Returns whether the routes have changed.
     pub(crate) fn remove6(
         &mut self,

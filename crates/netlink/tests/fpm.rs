@@ -1,5 +1,5 @@
-//! Tests FPM sessions between test clients and the follower of a namespace, in particular unusual orders of messages
-//! and lost connections.
+//! Tests of FPM sessions between test clients and a follower (the threads that follow the routing state of a
+//! namespace). The tests send messages in unusual orders and interrupt connections.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,13 +19,13 @@ const BGP: u8 = 186;
 const PATIENCE: Duration = Duration::from_secs(20);
 const SETTLE: Duration = Duration::from_millis(400);
 
-/// A namespace with a device and a neighbour, and its follower.
+/// Test fixture: a namespace with a device and a neighbour, and the follower of the namespace's routing state.
 struct Site {
     follower: Follower,
     address: SocketAddr,
     device: u32,
-    /// The watched prefix, the number of observations without a route to it, and the prefixes that are refused as if
-    /// the tables were full.
+    /// Observations and settings of the callback: the watched prefix, how often there was no route to this prefix, and
+    /// the prefixes that the callback refuses as if the tables were full.
     told: Arc<Mutex<Told>>,
     namespace: Namespace,
     _lab: Lab,
@@ -40,7 +40,7 @@ struct Told {
     found: Vec<netlink::TablePrefix>,
 }
 
-/// Creates a device with an address, and a neighbour.
+/// Creates a device with an address, and a neighbour on this device.
 fn connected(namespace: &Namespace) {
     for line in [
         "link add e1 type veth peer name f1",
@@ -54,7 +54,7 @@ fn connected(namespace: &Namespace) {
     }
 }
 
-/// Returns the FPM configuration that permits processes of this user.
+/// Returns an FPM configuration that permits connections from processes of the current user.
 fn sessions(listener: FpmListener, routes: usize) -> Fpm {
     let users = vec![rustix::process::geteuid().as_raw()];
     Fpm { name: "edge".to_owned(), listener, settle: SETTLE, routes, users, remote: false }
@@ -133,7 +133,7 @@ fn prefix(text: &str) -> Prefix<IpAddr> {
     Prefix { address: address.parse().unwrap(), length: length.parse().unwrap() }
 }
 
-/// Reads until `count` routes were answered, and returns the last answer for each.
+/// Reads answers until there is an answer about each of `count` routes. Returns the last answer about each route.
 fn read_answers(stream: &mut TcpStream, count: usize) -> BTreeMap<String, Answer> {
     let (mut bytes, mut read, mut chunk) = (Vec::new(), Vec::new(), vec![0; 1 << 16]);
     let mut last = BTreeMap::new();
@@ -387,8 +387,8 @@ fn an_address_that_is_taken_is_named_and_waited_for() {
     .unwrap();
 }
 
-/// Measures how long it takes to load a million routes, and to apply a hundred thousand changes, in tables of the kind
-/// that workers use. Prints the durations with `--nocapture`.
+/// Measures the time to load a million routes into a router's tables, and the time to apply a hundred thousand changes.
+/// Prints the durations with `--nocapture`.
 #[test]
 #[ignore = "takes memory and time, and wants an idle machine: `cargo test --release -p netlink --test fpm -- --ignored --nocapture`"]
 fn a_full_table_is_there_in_seconds() {
@@ -461,7 +461,7 @@ fn a_full_table_is_there_in_seconds() {
     assert!(took[0] < Duration::from_secs(5) && took[1] < Duration::from_secs(1), "{took:?}");
 }
 
-/// Opens connections in a loop without waiting, so that a connection always waits at the listener.
+/// Opens connections in a loop, so that at all times a connection waits to be accepted by the listener.
 fn flood(address: SocketAddr, ended: &std::sync::atomic::AtomicBool) {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
     let mut under_way = std::collections::VecDeque::new();
@@ -508,7 +508,8 @@ fn a_flood_of_connections_leaves_the_session_its_turn() {
     floods.into_iter().for_each(|flood| flood.join().unwrap());
 }
 
-/// Processes of other users are refused, and a new connection does not end an open session.
+/// Checks that connections from processes of other users are refused, and that a new connection does not end an open
+/// session.
 #[test]
 fn a_session_is_not_displaced_and_other_users_are_refused() {
     use std::os::unix::process::CommandExt;

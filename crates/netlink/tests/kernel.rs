@@ -1,5 +1,5 @@
-//! Compares the mirror with the kernel's state. After any operations in a namespace, the mirror equals a complete dump,
-//! and no difference has required a repair.
+//! Tests that compare the mirror with the kernel's state. After all operations in a namespace, the mirror must equal a
+//! complete dump, and no difference may have required a repair.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ use router::Verdict;
 use sync::qsbr::Domain;
 use testbed::{Lab, Namespace, eventually, require};
 
-/// A namespace with three pairs of devices, and its follower.
+/// Test fixture: a namespace with three pairs of devices, and the follower of the namespace's routing state.
 struct Site {
     namespace: Namespace,
     follower: Follower,
@@ -68,8 +68,8 @@ impl Site {
         done.is_ok()
     }
 
-    /// Waits until the mirror contains the effects of all previous operations, and returns it. Checks that the mirror
-    /// equals the kernel's state. `after` names the operations in messages.
+    /// Waits until the mirror contains the effects of all previous operations, and returns the mirror. Checks that the
+    /// mirror equals the kernel's state. `after` describes the operations, for error messages.
     fn in_step(&self, after: &str) -> Mirror {
         self.follower.settle().unwrap();
         // The kernel sends notifications about IPv6 addresses from a work queue after duplicate address
@@ -181,8 +181,8 @@ fn every_kind_of_object_is_mirrored() {
     assert_eq!((status.overruns, status.resyncs, status.drifted), (0, 1, 0), "{status:?}");
 }
 
-/// The kernel does not report some changes: routes that are removed because their link, address or next hop is removed.
-/// The follower derives these changes.
+/// Checks that the follower derives the changes that the kernel does not report: routes that the kernel removes because
+/// their link, address or next hop was removed.
 #[test]
 fn what_the_kernel_does_not_tell_is_derived() {
     require!("ip", "sysctl");
@@ -287,7 +287,7 @@ fn line(state: &mut u64) -> String {
     }
 }
 
-/// Result of `ip route get` for an address.
+/// Result of `ip route get` for one address.
 #[derive(Debug)]
 enum Said {
     /// The route leads to this device and gateway. The gateway is `None` if the destination is on the link.
@@ -297,7 +297,7 @@ enum Said {
     Refused(String),
 }
 
-/// Queries the kernel's routes for packets of this host.
+/// Asks the kernel (`ip route get`) for the route to each address, as used for packets that this host itself sends.
 fn asked(site: &Site, addresses: &[IpAddr]) -> Vec<Said> {
     let ask = |address: &IpAddr| {
         let output = site.namespace.command(["ip", "route", "get", &address.to_string()]).output().unwrap();
@@ -344,8 +344,8 @@ fn addresses() -> Vec<IpAddr> {
     text.into_iter().chain(text6).map(|text| text.parse().unwrap()).collect()
 }
 
-/// Checks that look-ups in the router's main table, which also contains the routes of the local table, give the same
-/// results as `ip route get`.
+/// Checks that look-ups in the router's main table give the same results as `ip route get`. The router's main table
+/// also contains the routes of the kernel's local table.
 fn as_the_kernel_routes(
     site: &Site,
     domain: &Arc<Domain>,
@@ -398,7 +398,8 @@ fn as_the_kernel_routes(
     }
 }
 
-/// Applies hundreds of random changes, and compares the state repeatedly.
+/// Applies hundreds of random changes in a namespace. Checks that the mirror equals the kernel's state after each group
+/// of changes, and repeatedly compares look-ups in the router's tables with the results of `ip route get`.
 #[test]
 fn chance_leaves_no_drift() {
     require!("ip", "sysctl");
@@ -437,8 +438,8 @@ fn chance_leaves_no_drift() {
     assert!(status.events > 1000, "{status:?}");
 }
 
-/// A slow follower with a small receive buffer loses notifications. Nevertheless, the mirror finally equals the
-/// kernel's state.
+/// Checks that the mirror equals the kernel's state in the end although a slow follower with a small receive buffer has
+/// lost notifications.
 #[test]
 fn an_overrun_ends_in_step() {
     require!("ip", "sysctl");
@@ -460,8 +461,9 @@ fn an_overrun_ends_in_step() {
     assert_eq!(status.drifted, 0, "{status:?}");
 }
 
-/// Adds a real routing table, limited to `limit` prefixes of each address family, to the kernel, changes its routes and
-/// removes them. Checks that the mirror follows, and dumps the table.
+/// Adds a real routing table to the kernel, with at most about `limit` prefixes of each address family. Then replaces
+/// some of the routes, deletes some, and adds them again. Checks after each step that the mirror equals the kernel's
+/// state. Prints the durations of the steps and of a complete dump.
 fn table(limit: usize) {
     let Some(prefixes) = testbed::real_prefixes() else { return };
     let (four, six): (Vec<&str>, Vec<&str>) = prefixes.lines().partition(|prefix| !prefix.contains(':'));
@@ -523,7 +525,8 @@ fn the_real_table_is_followed() {
     table(usize::MAX);
 }
 
-/// Checks that the mirror follows the `sysctl` settings for forwarding and for routes without a carrier.
+/// Checks that the mirror applies changes of the `sysctl` settings for forwarding and for ignoring routes through
+/// devices without a carrier.
 #[test]
 fn settings_are_followed() {
     require!("ip", "sysctl");
@@ -591,8 +594,9 @@ fn settings_are_followed() {
     assert_eq!(site.follower.status().drifted, 0);
 }
 
-/// Tests prefixes with several routes of which some apply only to some packets, and local prefixes that contain other
-/// prefixes.
+/// Checks cases in which a single look-up in the router's main table does not suffice. Packets to a prefix whose routes
+/// apply only to some packets must go to the kernel. If the local table contains a prefix that covers prefixes of the
+/// main table, the two tables must be looked up separately (for IPv4, only if there are additional policy rules).
 #[test]
 fn what_only_the_kernel_can_tell_is_its_own() {
     require!("ip", "sysctl");

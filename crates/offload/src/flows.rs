@@ -25,7 +25,7 @@ pub struct FlowOffload {
     writer: FlowWriter,
     grace: Grace,
     /// Grace period in progress for new masks: the number of the grace period, and the number of masks that were
-    /// written when it began. After the grace period, flows can use these masks.
+    /// written before the grace period began. After the grace period, flows can use these masks.
     masks: Option<(u64, u64)>,
 }
 
@@ -40,10 +40,10 @@ impl FlowOffload {
     }
 
     /// Installs a flow in the hook. The flow applies to packets that are received on the ingress port of `key` and
-    /// equal `key` in the bits of `mask`. Returns the slot of the flow. Returns `None` if the hook cannot execute
-    /// the actions, its table is full, or the mask is new. A new mask becomes usable after a grace period. If the
-    /// ingress port uses less of the table than other ports, a refused flow displaces flows of these ports
-    /// ([`FlowOffload::is_displaced`]).
+    /// equal `key` in the bits of `mask`. Returns the slot of the flow. Returns `None` if the hook cannot execute the
+    /// actions, its table is full, or the mask is new. A new mask becomes usable after a grace period. If a flow is
+    /// refused although its ingress port uses less of the table than other ports do, flows of the other ports are
+    /// displaced ([`FlowOffload::is_displaced`]).
     pub fn install(&mut self, key: &FlowKey, mask: &FlowKey, program: &Program) -> Option<u32> {
         let table = self.writer.table();
         let action = action(program, key, mask).filter(|_| table.is_served(key.in_port().0))?;

@@ -1,5 +1,5 @@
-//! Compares the hook's bridge stage, and its cached-flow stage for flows with `NORMAL`, with the worker's bridge. The
-//! worker would have forwarded every frame that the hook forwards in exactly the same way.
+//! Compares two stages of the hook with the worker's bridge: the bridge stage, and the cached-flow stage for flows with
+//! the action `NORMAL`. Each frame that the hook forwards must leave exactly as if the worker had forwarded the frame.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -67,7 +67,7 @@ fn bridge() -> Bridge {
     Bridge::new(&config, 7)
 }
 
-/// Learns stations 0 to 11, each on one port in each VLAN of the port.
+/// Returns MAC table entries for stations 0 to 11. Each station is on one port, in each VLAN of the port.
 fn learned(bridge: &Bridge) -> Vec<FdbEntry> {
     let port = |last: u8| PortId(u16::from(last) % PORTS);
     let entries = (0..12).flat_map(|last| {
@@ -82,7 +82,7 @@ fn learned(bridge: &Bridge) -> Vec<FdbEntry> {
     entries.filter(|entry| bridge.carries(entry.port.unwrap(), entry.vid)).collect()
 }
 
-/// Stage of the hook that looks up stations.
+/// Stage of the hook that looks up the MAC addresses of stations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Bridge,
@@ -101,7 +101,7 @@ impl By {
 /// Hooks of the ports of one bridge.
 struct Hooks {
     by: By,
-    /// Flow table in which all packets of a port have one flow, with `NORMAL`.
+    /// Flow table in which all packets of a port match one flow, whose action is `NORMAL`.
     flows: FlowWriter,
     attached: Vec<Attached>,
     loaded: Vec<Loaded>,
@@ -172,8 +172,8 @@ impl Hooks {
         Hooks { by, flows, attached, loaded, ifindex, devices, offload }
     }
 
-    /// Returns the output port and the frame that the hook sends. Returns `None` if the hook does not forward the
-    /// frame.
+    /// Returns the output port and the frame that the hook of the port `port` transmits for the frame `frame`. Returns
+    /// `None` if the hook does not forward the frame.
     fn answer(&self, lab: &Lab, port: u16, frame: &[u8]) -> Option<(PortId, Vec<u8>)> {
         let at = usize::from(port);
         let bridged = || self.attached[at].counters().unwrap().get(self.by.counter());
@@ -193,7 +193,7 @@ impl Hooks {
 }
 
 impl Hooks {
-    /// Adds the stations that the hook has removed to the hook's table again.
+    /// Restores the entries of those stations that the hook has removed from its table.
     fn restore(&self, bridge: &Bridge) {
         for entry in bridge.tables().fdb(0) {
             let (Some(port), key) = (entry.port, entry.key()) else { continue };
@@ -291,7 +291,7 @@ prop_compose! {
     }
 }
 
-/// Class of a frame that the worker forwards from a known station to another known one.
+/// Class of a frame whose source and destination the worker's bridge has learned.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Kind {
     Untagged,
@@ -317,7 +317,8 @@ impl Kind {
         Kind::Unsummed,
     ];
 
-    /// Returns the class of a frame. `None` for a frame that the worker drops, floods, or learns from.
+    /// Returns the class of a frame. Returns `None` if the worker drops or floods the frame, or learns its source
+    /// address.
     fn of(explained: &Explained, frame: &[u8]) -> Option<Kind> {
         let told = |wanted: fn(&Step) -> bool| explained.steps.iter().any(wanted);
         let [(to, out)] = explained.outputs.as_slice() else { return None };
@@ -337,8 +338,8 @@ impl Kind {
         })
     }
 
-    /// Returns the minimum percentage of the frames of this class that the hook must forward. The value is about three
-    /// standard deviations below the lowest of ten runs, because the frames differ between runs.
+    /// Returns the minimum percentage of the frames of this class that the hook must forward. The frames differ between
+    /// runs, so the minimum is about three standard deviations below the lowest percentage in ten runs.
     fn least_answered(self, by: By) -> u32 {
         match (self, by) {
             (Kind::TagPopped, _) => 86,

@@ -16,15 +16,14 @@ use xdp::flows::FlowTable;
 const HOLDER: PortId = PortId(0x102);
 const OTHER: PortId = PortId(5);
 const OUT: PortId = PortId(3);
-/// Maximum time for which the slow path visits the flows. If the expected state is not reached in this time, the test
-/// fails.
+/// Time limit for the slow path to reach the expected state. If the state is not reached in this time, the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A flow of a port: the port, the number of the flow's mask, and the number of the flow among the flows with this
 /// mask.
 type Flow = (PortId, u8, u8);
 
-/// A naive model of the slow path. All flows of the model stay in use.
+/// A naive model of the slow path. None of the model's flows becomes idle.
 struct SlowPath {
     offload: FlowOffload,
     passed: Receiver<()>,
@@ -55,8 +54,8 @@ impl SlowPath {
         self.offload.install(&key, &mask, &Program { ops: vec![Op::Output(OUT)] })
     }
 
-    /// Visits each flow once: removes displaced flows, and installs flows that are not in the hook. Then waits for the
-    /// end of all programs, and releases the slots of the removed flows.
+    /// Visits each flow once: removes displaced flows, and installs flows that are not in the hook. Then waits until
+    /// all running XDP programs have ended, and releases the slots of the removed flows.
     fn round(&mut self, flows: &[Flow]) {
         let mut leaving = Vec::new();
         for flow in flows {
@@ -85,7 +84,7 @@ impl SlowPath {
         self.slots.keys().filter(|flow| flow.0 == port).count()
     }
 
-    /// Visits the flows until the ports hold the expected numbers of flows.
+    /// Visits the flows repeatedly until the two ports have the expected numbers of flows in the hook.
     #[track_caller]
     fn until(&mut self, flows: &[Flow], expected: (usize, usize)) {
         let begin = Instant::now();
@@ -105,13 +104,13 @@ impl SlowPath {
     }
 }
 
-/// Returns a flow of `port` for each of the masks.
+/// Returns flows of the port `port`: one flow for each mask number in `masks`.
 fn by_masks(port: PortId, masks: std::ops::Range<u8>) -> Vec<Flow> {
     masks.map(|mask| (port, mask, 0)).collect()
 }
 
-/// Checks that a flow of a port is installed in the hook although another port uses flows of eight masks, and that the
-/// ports share the masks if both need many.
+/// Checks that a port gets a mask in the hook although the flows of another port use all eight masks. If both ports
+/// need many masks, each port gets half of them.
 #[test]
 fn a_port_that_holds_all_masks_gives_one_up() {
     require!();
@@ -127,8 +126,8 @@ fn a_port_that_holds_all_masks_gives_one_up() {
     path.check_is_constant(&flows);
 }
 
-/// Checks that flows of a port are installed in the hook although another port has filled the table with flows of one
-/// mask.
+/// Checks that a port gets slots in the hook's flow table although another port has filled the table. If both ports
+/// need many slots, each port gets half of them.
 #[test]
 fn a_port_that_fills_the_table_gives_slots_up() {
     require!();

@@ -157,7 +157,7 @@ fn frame(dice: &mut Dice) -> Vec<u8> {
     frame
 }
 
-/// Returns a mask of bits on which a flow may depend. The mask is similar to masks that real rules cause.
+/// Returns a mask that a flow could have. The mask is similar to the masks that real flow entries cause.
 fn mask(dice: &mut Dice, key: &FlowKey) -> FlowKey {
     let mut flow = Flow::ZERO;
     let fields = [
@@ -325,7 +325,7 @@ impl Hook {
     }
 }
 
-/// Returns whether the hook's parser accepts a frame of this form.
+/// Returns whether the hook's parser accepts a frame with these headers.
 fn is_plain(frame: &[u8], key: &FlowKey, layers: &packet::Layers) -> bool {
     let tags = key.words()[0] >> 48 != 0;
     let at = if key.is_tagged() { 16 } else { 12 };
@@ -435,7 +435,7 @@ fn numbered_frame(nth: u8, one: u8) -> Vec<u8> {
     frame
 }
 
-/// Each packet matches its own flow under each mask, and each flow counts only its own packets.
+/// Checks that each packet matches its own flow under each mask, and that each flow counts only its own packets.
 #[test]
 fn flows_are_found_by_every_mask_and_counted_apart() {
     require!("ip");

@@ -84,7 +84,7 @@ struct Member {
     controller: bool,
     /// Whether the session has flow monitors.
     monitoring: bool,
-    /// Whether an update for the session's flow monitors was dropped. The session shares this flag.
+    /// Flag, shared with the session, that is true if an update for the session's flow monitors was dropped.
     behind: Arc<AtomicBool>,
 }
 
@@ -137,7 +137,7 @@ struct State {
     /// Number of state changes of the sessions so far. A state change occurs when a session starts or ends, or when a
     /// session starts or stops receiving table misses.
     changes: u64,
-    /// Number of the last state change (see `changes`) that was reported to the bridge.
+    /// Value of `changes` at the last state change that was reported to the bridge.
     changes_told: u64,
     /// Whether a thread is currently reporting the combined state to the bridge. At most one thread
     /// reports at a time.
@@ -193,8 +193,8 @@ pub(crate) struct SessionSeat {
     id: u64,
     monitoring: bool,
     hearing: bool,
-    /// Number of this session's last state change. [`SessionSeat::told`] waits until this change was reported to
-    /// the bridge.
+    /// Sequence number of this session's last state change. [`SessionSeat::told`] waits until this change was reported
+    /// to the bridge.
     change: u64,
     /// Whether the session receives copies of other sessions' group and meter requests.
     hears_requests: bool,
@@ -258,7 +258,7 @@ impl ConnectionManager {
     }
 
     /// Registers an OpenFlow session. `controller` is true if the peer is a controller to which the bridge has
-    /// connected. When [`SessionSeat::told`] has returned, the bridge has been informed about the session.
+    /// connected. The bridge has been informed about the session when [`SessionSeat::told`] returns.
     pub fn join(self: &Arc<Self>, controller: bool) -> SessionSeat {
         let (to, notices) = mpsc::channel(QUEUE);
         let (lost, behind) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -379,7 +379,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Runs `call` with the bridge on a blocking thread, while it holds a permit of `semaphore`.
+    /// Waits for a permit of `semaphore`, and runs `call` with the bridge on a blocking thread. The permit is held
+    /// during the call.
     async fn with_permit<T: Send + 'static>(
         &self,
         semaphore: &Arc<Semaphore>,

@@ -14,9 +14,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 pub use crate::events::{EventSender, Interest, SharedEvent, Subscription, events, events_for};
 
-/// An iterator over batches of objects, for replies that list many objects. The bridge computes a
-/// batch within some milliseconds when the session requests the batch, and holds no lock between
-/// two batches. A batch may be empty.
+/// An iterator over batches of objects, for replies that list many objects. The bridge computes a batch within a few
+/// milliseconds when the session requests the batch, and holds no lock between two batches. A batch may be empty.
 pub type Batches<T> = Box<dyn Iterator<Item = Vec<T>> + Send>;
 
 /// Result of applying a batch of changes of flow entries, groups and meters. The error contains the index of the first
@@ -59,7 +58,7 @@ pub struct Description {
     pub software: String,
     /// Serial number of the bridge, at most 31 octets long.
     pub serial: String,
-    /// Description of the datapath, which distinguishes the bridge from others.
+    /// Description of the datapath, by which the bridge can be distinguished from other bridges.
     pub datapath: String,
 }
 
@@ -186,9 +185,9 @@ pub struct Aggregate {
 
 /// OpenFlow datapath of a bridge: the interface through which controllers use the bridge.
 ///
-/// Sessions call these methods from their tasks, and each call may take some milliseconds. Calls that may
-/// take longer (dumps, large batches of changes) are made on threads where they do not delay other sessions.
-/// No method may wait for a controller.
+/// Sessions call these methods from their tasks, and each call may take a few milliseconds. Calls that may take longer
+/// (dumps, large batches of changes) are made on threads where they do not delay other sessions. No method may wait for
+/// a controller.
 pub trait Datapath: Send + Sync + 'static {
     /// Returns the features of the bridge.
     fn features(&self) -> Features;

@@ -23,7 +23,7 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 pub struct SharedEvent {
     /// Event that the sessions process.
     pub event: Event,
-    /// Whether this event continues the previous event, because one request has caused both events.
+    /// Whether the previous event and this event belong together, because one request has caused both.
     pub continues: bool,
     /// Memory in octets that the event uses, as counted in [`HELD`] and in `of_bridge`.
     octets: usize,
@@ -53,8 +53,8 @@ impl SharedEvent {
         Ok(SharedEvent { event, continues, octets, of_bridge: Arc::clone(of_bridge) })
     }
 
-    /// Creates an event which reports to the sessions that `count` events were dropped. The memory of this event is
-    /// not counted in [`HELD`].
+    /// Creates an event that informs the sessions that `count` events were dropped. The memory of this event is not
+    /// counted in [`HELD`].
     fn lost(count: u64) -> SharedEvent {
         SharedEvent { event: Event::Lost(count), continues: false, octets: 0, of_bridge: Arc::default() }
     }
@@ -79,7 +79,7 @@ pub struct EventSender {
     /// Memory in octets of the queued events of the bridge.
     of_bridge: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
-    /// Number of dropped events about flow entries of which the receiver has not been informed yet.
+    /// Number of events about flow entries that were dropped, and whose loss has not been reported to the receiver yet.
     missed: Arc<AtomicU64>,
     monitored: Arc<AtomicUsize>,
 }
@@ -91,8 +91,8 @@ pub struct Subscription {
     pub events: mpsc::Receiver<SharedEvent>,
     /// Number of events that were dropped because the queue was full, or because events used too much memory.
     pub lost: Arc<AtomicU64>,
-    /// Number of events about flow entries that were dropped since the receiver last reset this counter. If the
-    /// number is not 0, these events are missing before the next event in the queue.
+    /// Number of events about flow entries that were dropped since the receiver last reset this counter. If the number
+    /// is not 0, the dropped events belong before the next event in the queue.
     pub missed: Arc<AtomicU64>,
     /// Number of sessions that need each kind of event.
     pub interest: Interest,
@@ -352,7 +352,8 @@ mod tests {
         assert!(!to.send(packet()), "nobody listens");
     }
 
-    /// The events of a bridge whose sessions do not process them leave memory for the events of other bridges.
+    /// Checks that events of one bridge leave memory for the events of other bridges, even if the sessions of that
+    /// bridge do not process their events.
     #[test]
     fn events_of_one_bridge_leave_memory_for_others() {
         const MANY: u64 = 200;
@@ -396,8 +397,8 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| from.events.try_recv().ok()).count(), 4);
     }
 
-    /// Checks that the events of one request arrive in several parts, completely and in order. Events without a request
-    /// also arrive completely and in order, and many such events use only one slot of the queue.
+    /// Checks that the events of one request arrive in several parts, completely and in order. Also checks that events
+    /// without a request arrive completely and in order, and that many such events use only one slot of the queue.
     #[test]
     fn many_changes_go_in_parts() {
         const MANY: usize = 2000;
@@ -428,8 +429,8 @@ mod tests {
         assert_eq!(told, all);
     }
 
-    /// Checks that the receiver can detect, after an overflow of the queue, that events about flow entries are
-    /// missing.
+    /// Checks that the receiver can detect, by the counter `missed`, that events about flow entries were dropped
+    /// because the queue was full.
     #[test]
     fn a_gap_is_known() {
         let (to, mut from) = events(4);

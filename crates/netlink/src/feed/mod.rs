@@ -48,8 +48,8 @@ const TABLES: usize = 64;
 /// forwards the packets of this family.
 pub const RULES: usize = 128;
 
-/// Number of failed attempts to install waiting routes in one table and address family, after which the next table or
-/// family is tried.
+/// Number of consecutive failed attempts to install waiting routes in one table and address family. After these
+/// failures, the next table or address family is tried.
 const TRIES: usize = 16;
 
 /// Limits of the tables of a virtual router.
@@ -102,8 +102,8 @@ pub struct Feed {
     outcome: FibOutcome,
 }
 
-/// A grace period, after which no reader of a feed's tables uses memory that was freed before. The caller waits for its
-/// end without a lock on the feed.
+/// A grace period of the readers of a feed's tables. After the grace period, no reader uses memory that was freed
+/// before the grace period. The caller waits for the end of the grace period without holding a lock on the feed.
 #[derive(Debug)]
 pub struct GracePeriod {
     readers: Readers,
@@ -205,8 +205,9 @@ impl Feed {
         self.adjacencies.bind(device, interface);
     }
 
-    /// Returns the number of look-ups that the policy rules of an address family require, if the number exceeds
-    /// [`RULES`]. Returns `None` if it does not. `interface` returns the router interface number for a device name.
+    /// Returns the number of look-ups that the policy rules of an address family require, if this number exceeds
+    /// [`RULES`]. Returns `None` if the number is within the limit. `interface` returns the router interface number for
+    /// a device name.
     #[must_use]
     pub fn excess_rules(
         &self,
@@ -367,11 +368,12 @@ impl Feed {
         }
     }
 
-    /// Applies changes of the mirror of the kernel's routing state to the routing tables and adjacencies. Returns an
-    /// error for each route that was refused. All other changes are applied.
+    /// Updates the routing tables and adjacencies with `changes`, which the mirror of the kernel's routing state
+    /// reports. Returns an error for each route that was refused. All other changes are applied.
     ///
-    /// The method never waits for readers. A route may be refused only because readers still use the memory
-    /// that earlier changes have freed. The caller then waits for [`Feed::grace`] and calls [`Feed::retry`].
+    /// The method never waits for readers. A refusal can be temporary: memory that earlier changes released cannot be
+    /// reused while readers still use this memory. In this case, the caller waits for [`Feed::grace`] and calls
+    /// [`Feed::retry`].
     pub fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Vec<FibError> {
         let mut errors = Vec::new();
         // Each object is processed once, regardless of the number of its changes.

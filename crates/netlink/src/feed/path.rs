@@ -20,7 +20,7 @@ pub(super) fn best<A: Family>(routes: &Routes<A>, table: u32, prefix: state::Pre
     usable.map(said)
 }
 
-/// Converts the path of a usable route to a path of the router.
+/// Converts the path of a usable route of the kernel to a path of the router.
 fn said(path: &state::Path) -> Path {
     match (path.kind, path.next_hop) {
         (Kind::Blackhole, _) => Path::Blackhole,

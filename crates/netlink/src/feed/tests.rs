@@ -50,8 +50,8 @@ fn feed() -> Feed {
     Feed::new(&Domain::new(), limits, 1)
 }
 
-/// Applies changes of the mirror to the feed. Returns the number of routes that were refused, and the number of routes
-/// that were installed after a refusal.
+/// Updates the feed with changes that the mirror reports. Returns the number of routes that were refused, and the
+/// number of routes that were installed after a refusal.
 fn told(feed: &mut Feed, mirror: &Mirror, changes: &[Change]) -> (usize, usize) {
     feed.apply(mirror, changes);
     let outcome = feed.take_outcome();
@@ -161,7 +161,8 @@ fn mirrored(paths: u32) -> (Feed, std::sync::mpsc::Sender<()>) {
     (Feed::mirrored(&domain, limits, 1, programs), end)
 }
 
-/// Adds or removes the route `10.0.NUMBER.0/24` to the device with this number.
+/// Adds the route `10.0.NUMBER.0/24` through the device with the interface index NUMBER to the mirror, or removes the
+/// route. Returns the changes of the mirror.
 fn route(mirror: &mut Mirror, number: u8, gone: bool) -> Vec<Change> {
     let mut path = path();
     path.hops[0].link = u32::from(number);
@@ -171,8 +172,8 @@ fn route(mirror: &mut Mirror, number: u8, gone: bool) -> Vec<Change> {
     changes
 }
 
-/// Checks that changes do not wait for external readers, which may take as long as a grace period of the
-/// kernel for each route. The caller waits once for all changes, without a lock on the feed.
+/// Checks that changes of a full table do not wait for external readers. A wait for each route could take as long as a
+/// grace period of the kernel. Instead, the caller waits once for all changes, without a lock on the feed.
 #[test]
 fn changes_of_a_full_table_do_not_wait_for_readers() {
     let (mut feed, end) = mirrored(3);

@@ -267,8 +267,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
     }
 
     /// Dumps the kernel's routing state and compares the mirror with it. Returns the dump, the differences for which no
-    /// notification arrived before the end of the dump, and the number of the other differences. Returns `None` if a
-    /// complete dump was made for the mirror meanwhile, or if the applier must end.
+    /// notification arrived before the end of the dump, and the number of the other differences. Returns `None` if the
+    /// mirror was replaced by a complete dump in the meantime, or if the applier must end.
     fn compare(&mut self) -> Result<Option<(Mirror, Vec<Change>, usize)>, NetlinkError> {
         if !self.catch_up(&mut HashSet::new())? {
             return Ok(None);

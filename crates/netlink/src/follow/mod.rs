@@ -57,7 +57,7 @@ impl Follower {
     /// before this function returns. Later calls are made on a separate thread.
     ///
     /// While `told` runs, no notification is applied. Notifications then wait in the socket's receive buffer, whose
-    /// size is `buffer` bytes. A route notification occupies about 1,000 bytes of it ([`Follower::BUFFER`]).
+    /// size is `buffer` bytes. A route notification occupies about 1,000 bytes of this buffer ([`Follower::BUFFER`]).
     ///
     /// # Errors
     /// Returns [`NetlinkError`] if the namespace or its state cannot be read.
@@ -340,7 +340,8 @@ mod tests {
         assert!(matches!(said, Err(NetlinkError::Ended(_))), "{said:?}");
     }
 
-    /// Checks that zebra gets a new answer about a refused route when a resync has freed space for the route.
+    /// Checks that a refused route is installed when a resync has freed space for it, and that zebra then gets a new
+    /// answer about the route.
     #[test]
     fn a_route_that_gets_room_by_a_resync_is_answered() {
         use crate::fpm::speak::{self, Target, announce, frame};

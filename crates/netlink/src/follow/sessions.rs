@@ -21,7 +21,7 @@ pub(super) struct Sessions {
     /// Answers to zebra's announcements of routes, which report whether the routes were installed. The answers are sent
     /// after all announcements of the batch have been applied.
     pub(super) answers: Vec<Answer>,
-    /// Number of the present FPM session. Each session has a new number.
+    /// Sequence number of the present FPM session. Each session has a new number.
     pub(super) number: u64,
     pub(super) permits: Receiver<()>,
     pub(super) shared: Arc<fpm::Shared>,

@@ -1,4 +1,4 @@
-//! State that the threads of a follower share: the request to end, fences, and counters.
+//! State that the threads of a follower share: the flag that requests the threads to end, the fences, and the counters.
 
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
@@ -41,7 +41,8 @@ pub(super) struct Counts {
 /// State that the reader thread shares with the applier thread and with users of the follower.
 pub(super) struct Shared {
     pub(super) end: AtomicBool,
-    /// Number of the last requested fence (a mark in the queue, [`super::item::Item::Fence`]).
+    /// Sequence number of the fence that was requested last (a fence is a mark in the queue,
+    /// [`super::item::Item::Fence`]).
     pub(super) fence: AtomicU64,
     pub(super) wake: OwnedFd,
     pub(super) counts: Counts,

@@ -50,10 +50,10 @@ pub(crate) struct Said {
 /// Answers to zebra in one FPM session that are not sent yet.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    /// Number that identifies the FPM session. Answers of other FPM sessions are ignored.
+    /// Sequence number of the FPM session. Answers of other FPM sessions are ignored.
     session: u64,
     waiting: BTreeMap<Key, Said>,
-    /// Maximum number of unsent answers. If this number is exceeded, zebra does not read its answers.
+    /// Maximum number of unsent answers. A higher number shows that zebra does not read its answers.
     most: usize,
 }
 

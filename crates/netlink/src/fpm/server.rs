@@ -32,7 +32,7 @@ pub(crate) const BATCHES: usize = 16;
 const HOLD: Duration = Duration::from_millis(5);
 /// Number of bytes of encoded answers to zebra that are written to a connection in one call.
 const ANSWERS: usize = 64 << 10;
-/// Time after which a peer is disconnected if no byte could be sent to it, because it does not read its answers.
+/// Time after which a peer is disconnected if it does not read its answers, so that no further byte can be sent.
 const UNREAD: Duration = Duration::from_secs(30);
 /// Maximum number of unsent answers to zebra, in addition to the maximum number of routes.
 const SPARE: usize = 65_536;
@@ -90,8 +90,8 @@ struct Session {
     counted: super::Counts,
 }
 
-/// Enables TCP keepalive probes on a connection. The kernel then closes the connection if the peer's machine has failed
-/// without closing it.
+/// Enables TCP keepalive probes on a connection, so that the kernel also closes the connection if the peer's machine
+/// has failed without closing the connection.
 fn probe_silence(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, SILENCE)?;

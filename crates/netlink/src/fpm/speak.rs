@@ -181,8 +181,8 @@ pub fn frame(all: impl IntoIterator<Item = Message>) -> Vec<u8> {
 }
 
 /// Returns the bytes of an FPM session that announces a complete routing table, as zebra does after connecting. The
-/// next-hop objects come first, followed by each prefix as a BGP route in a frame of its own. `target` returns the next
-/// hops of the prefix at an index.
+/// next-hop objects come first. A BGP route for each prefix follows, each in a separate frame. `target` returns the
+/// next hops of the prefix at an index.
 pub fn session(
     objects: impl IntoIterator<Item = Message>,
     prefixes: impl IntoIterator<Item = Prefix<IpAddr>>,

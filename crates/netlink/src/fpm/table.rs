@@ -32,8 +32,8 @@ const LOOKED_AT: usize = 64;
 const OBJECTS: usize = 65_536;
 /// Maximum number of members in all next-hop groups of FPM sessions together.
 const MEMBERS: usize = 1 << 20;
-/// Lowest ID in the mirror for next-hop objects of FPM sessions whose own ID is already in use in the mirror. Neither
-/// the kernel nor zebra uses this ID or higher ones.
+/// First ID of the range from which the mirror assigns IDs to next-hop objects of FPM sessions whose own ID is already
+/// in use. Neither the kernel nor zebra uses IDs in this range.
 const ALIASES: u32 = 0x8000_0000;
 
 /// Answer to zebra's announcement of a route, with the key of the route. `None` instead of an answer means a
@@ -50,7 +50,8 @@ pub(crate) struct Table {
     /// Maps the ID that zebra uses for a next-hop object in the FPM session to the ID of this object in the mirror of
     /// the kernel's routing state.
     ids: HashMap<u32, u32>,
-    /// First ID to try in the mirror of the kernel's routing state for the next object whose own ID is already in use.
+    /// ID to try first for another next-hop object whose own ID is already in use in the mirror of the kernel's routing
+    /// state.
     next_alias: u32,
     /// Number of members of the next-hop groups in the mirror that FRR announced. While `members_went` is set, the
     /// number is only an upper bound, because removed members may still be counted.
@@ -149,7 +150,7 @@ impl Table {
     }
 
     /// Returns the number of routes that FRR has announced in this FPM session, or `None` after the first complete
-    /// replay. Until then, the other routes of FRR in the mirror are copies from the kernel.
+    /// replay. Until then, FRR's routes that were not announced yet are in the mirror as copies from the kernel.
     pub(crate) fn named(&self) -> Option<u64> {
         let replay = self.replay.as_ref().map_or(0, |replay| replay.four.len() + replay.six.len());
         (!self.whole).then_some(replay as u64)
@@ -350,8 +351,8 @@ impl Table {
         more == 0 || self.members + more <= MEMBERS
     }
 
-    /// Returns an ID from [`ALIASES`] on that no next-hop object in the mirror uses. IDs that were in use recently are
-    /// reused last.
+    /// Returns an ID that no next-hop object in the mirror uses. The ID is at least [`ALIASES`]. IDs that were in use
+    /// recently are reused last.
     fn free_alias(&mut self, mirror: &Mirror) -> u32 {
         loop {
             let id = self.next_alias;
@@ -363,7 +364,8 @@ impl Table {
         }
     }
 
-    /// Changes the answers about routes to `prefixes`, for which the router's tables had no space, to refusals.
+    /// Changes answers about installed routes to refusals, for the routes to `prefixes`, because the router's tables
+    /// had no space for these routes.
     pub(crate) fn no_room(&mut self, prefixes: &[TablePrefix], answers: &mut [Answer]) {
         if prefixes.is_empty() {
             return;
@@ -396,8 +398,8 @@ impl Table {
     }
 }
 
-/// Returns whether a routing table contains routes of FRR. If the table has more routes than the search examines, also
-/// returns `true`.
+/// Returns whether a routing table contains routes of FRR. Also returns `true` if the search ends without a result
+/// because the table has more than [`LOOKED_AT`] routes.
 fn is_filled<A: Family>(routes: &Routes<A>, table: u32) -> bool {
     let of_frr = |paths: &Paths| paths.all().iter().any(|path| is_frrs(path.protocol));
     let mut all = routes.within(None, Some(table), Prefix { address: A::ZERO, length: 0 });

@@ -1,4 +1,4 @@
-//! Tests of the wire format, and of announcements in a mirror.
+//! Tests of the FPM wire format, and of the effect of announcements on a mirror.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -36,7 +36,8 @@ fn read(bytes: &[u8]) -> Result<Vec<Event>, BadMessage> {
     Decoder::new().feed(bytes, &mut events).map(|()| events)
 }
 
-/// Fixture: a table of announcements, a mirror with one device, and the recorded changes and answers.
+/// Test fixture: the table of routes that FPM sessions have announced, a mirror with one device, and the recorded
+/// changes and answers.
 struct Site {
     table: Table,
     mirror: Mirror,
@@ -94,7 +95,8 @@ impl Site {
         self.table.settled(&mut self.mirror, &mut self.changes)
     }
 
-    /// Applies an event of the kernel, unless FPM sessions are the source of its object.
+    /// Applies an event of the kernel to the mirror. Ignores the event if FPM sessions are the source of the object
+    /// that the event describes.
     fn kernel(&mut self, gone: bool, object: Object) {
         let event = Event { gone, flags: 0, object };
         if !self.table.speaks_for(&event) {
@@ -295,8 +297,8 @@ fn numbers_of_next_hops_of_another_session_do_not_mislead_its_routes() {
     assert_eq!(site.routes().len(), 2, "a route goes with what it leads to");
 }
 
-/// Checks that a next-hop object of the kernel (`ip nexthop add`) and an equal object of an FPM session with the same
-/// ID are separate.
+/// Checks that a next-hop object of the kernel (`ip nexthop add`) and an equal next-hop object of an FPM session remain
+/// two objects in the mirror, even if both have the same ID.
 #[test]
 fn an_object_of_the_kernel_and_one_of_a_session_do_not_share_an_id() {
     let mut site = Site::new(100);
@@ -312,9 +314,9 @@ fn an_object_of_the_kernel_and_one_of_a_session_do_not_share_an_id() {
     assert_eq!(site.routes(), ["10.1.0.0/16 192.0.2.1"]);
 }
 
-/// Checks that the removal of next-hop objects in one pass has the same result as their removal one by one: groups lose
-/// the objects as members, and routes through the objects are removed. An object that is added again in between is
-/// kept.
+/// Checks that removing several next-hop objects in one pass has the same result as removing them one by one. The
+/// objects are removed from their groups, and routes through the objects are removed. An object that is added again
+/// between the removals is kept.
 #[test]
 fn next_hops_that_go_together_go_as_one_by_one() {
     let route = |number: u32, id| {
@@ -430,8 +432,8 @@ fn tables_without_routes_make_room_for_others() {
     }
 }
 
-/// Checks the limit on the total number of members of all next-hop groups, and that the removal of groups frees space
-/// for other groups.
+/// Checks that the total number of members of all next-hop groups is limited. The removal of groups frees space for
+/// other groups.
 #[test]
 fn members_of_groups_beyond_the_limit_are_refused() {
     const WAYS: u32 = 1024;
@@ -503,7 +505,8 @@ fn beyond_the_limit_routes_are_refused_and_those_there_stay() {
     assert_eq!((site.changes.len(), site.answered()), (1, vec![("10.1.0.0/16".to_owned(), Some(true))]));
 }
 
-/// Checks that a waiting route is installed when another route is removed, and that zebra gets another answer about it.
+/// Checks that a waiting route is installed when another route is removed, and that zebra gets another answer about the
+/// installed route.
 #[test]
 fn a_route_that_gets_room_later_is_answered_anew() {
     let mut site = Site::new(10);
