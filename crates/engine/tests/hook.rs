@@ -28,7 +28,8 @@ struct State {
     slots: BTreeMap<u32, (FlowKey, FlowKey, Program, HookCounts)>,
     /// Megaflows that were removed from the hook, and whose slots are not released yet.
     leaving: BTreeMap<u32, HookCounts>,
-    /// Whether the hook reports each megaflow as displaced and refuses new megaflows.
+    /// Whether the hook reports each megaflow as displaced (to be removed in favour of other megaflows) and refuses new
+    /// megaflows.
     is_displacing: bool,
     next: u32,
     asked: u64,
@@ -163,7 +164,7 @@ impl Switch {
         panic!("never: {what}");
     }
 
-    /// Sends packets until the hook has a megaflow for them.
+    /// Sends packets until the slow path has installed a megaflow for these packets in the hook.
     fn heat(&mut self, from: u8) {
         let before = self.hook.with(|state| state.slots.len());
         self.until("the flow is hot", |switch| {

@@ -26,9 +26,9 @@ const LARGE: usize = 256;
 /// groups is full.
 const MOST_PER_GROUP: usize = 10;
 
-/// Tags of one group: one octet for each of the fifteen ways. The tag 0 marks a free way. The sixteenth (highest)
-/// octet holds the number of entries that passed the group: entries that belong to this group or an earlier one,
-/// but are stored in a later one. The number saturates at 255.
+/// Tags of one group: one octet for each of the fifteen ways (places for an entry). The tag 0 marks a free way. The
+/// sixteenth (highest) octet holds the number of entries that passed the group: entries that belong to this group or an
+/// earlier one, but are stored in a later one. The number saturates at 255.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
 struct Tags([u64; 2]);
@@ -56,7 +56,8 @@ const PASSED: u32 = 56;
 const ALL_WAYS: u32 = (1 << WAYS) - 1;
 
 impl Tags {
-    /// Returns a bit mask of the ways of the group that have this tag. Bit `n` represents way `n`.
+    /// Returns a bit mask of the ways (places for an entry) of the group that have this tag. Bit `n` represents way
+    /// `n`.
     #[inline(always)]
     fn ways(self, tag: u8) -> u32 {
         simd::octets_that_are(self.0, tag) & ALL_WAYS
@@ -78,7 +79,7 @@ impl Tags {
     }
 }
 
-/// Returns the index of the first way in a bit mask that [`Tags::ways`] returned.
+/// Returns the index of the first way (place for an entry in a group) in a bit mask that [`Tags::ways`] returned.
 #[inline(always)]
 fn first_way(ways: u32) -> usize {
     ways.trailing_zeros() as usize
@@ -157,8 +158,8 @@ impl Buckets {
         (self.slot(hash, ways), is_maybe)
     }
 
-    /// Returns a bit mask of the ways in the group of `hash` whose tags match `hash`, and whether the table may contain
-    /// an entry with this hash. Bit `n` represents way `n`.
+    /// Returns a bit mask of the ways (places for an entry) in the group of `hash` whose tags match `hash`, and whether
+    /// the table may contain an entry with this hash. Bit `n` represents way `n`.
     #[inline(always)]
     pub fn ways(&self, hash: u32) -> (u32, bool) {
         let tags = self.tags[self.home(hash)];
@@ -166,7 +167,8 @@ impl Buckets {
         (ways, (ways != 0) | (tags.passed() != 0))
     }
 
-    /// Returns the position of the first way in the bit mask `ways`, which belongs to the group of `hash`.
+    /// Returns the position of the first way (place for an entry) in the bit mask `ways`. The ways belong to the group
+    /// of `hash`.
     #[inline(always)]
     pub fn slot(&self, hash: u32, ways: u32) -> Slot {
         // The conversion does not fail, because a table has fewer than 2^32 ways.
@@ -210,7 +212,7 @@ impl Buckets {
     }
 
     /// Searches one group for the entry that has the hash and for whose number `is` returns `true`. Returns the index
-    /// of the way in the group, or `None` if the group has no such entry.
+    /// of the entry's way (its place in the group), or `None` if the group has no such entry.
     #[inline(always)]
     fn way(&self, group: usize, tags: Tags, hash: u32, is: &mut impl FnMut(u32) -> bool) -> Option<usize> {
         let mut ways = tags.ways(tag(hash));

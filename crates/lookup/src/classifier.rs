@@ -95,8 +95,8 @@ pub struct Options {
     /// key. The recorded bits are the leading port bits that prove this. Without this option, the look-up records all
     /// bits of the mask.
     pub ports: bool,
-    /// Whether look-ups skip a subtable if none of its rules has the key's value in the partition words (see
-    /// [`Layout::new`]).
+    /// Whether look-ups skip a subtable if none of its rules has the key's value in the partition words (the words of a
+    /// key that the argument `partition` of [`Layout::new`] selects).
     pub partitions: bool,
     /// Maximum number of rules in the classifier.
     pub most_rules: u32,
@@ -460,8 +460,8 @@ impl<const W: usize, T> Classifier<W, T> {
         }
     }
 
-    /// Adds a rule to all enabled counts (prefixes, stages, ports and partitions), or removes the rule from these
-    /// counts, as `change` states.
+    /// Updates the counts that the enabled options use (prefixes, stages, ports and partitions) for a rule that is
+    /// added or removed, as `change` states.
     fn count(&mut self, subtable: &mut Subtable<W, T>, at: usize, value: &[u64; W], change: Change) {
         let options = &self.options;
         if options.prefixes {

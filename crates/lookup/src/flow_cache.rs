@@ -136,8 +136,8 @@ struct Flow<T> {
     /// Number of flows that were removed from this entry so far. A [`FlowRef`] with another generation is
     /// invalid.
     generation: u32,
-    /// Index of the flow's masked extended key, if the mask has bits in the extended key. In a free entry,
-    /// index of the next free entry.
+    /// Index of the flow's masked extended key, if the mask has bits in the extended key (the key words that few flows
+    /// match). In a free entry, index of the next free entry.
     link: u32,
     /// Port whose packets the flow matches.
     port: u16,
@@ -165,7 +165,8 @@ pub struct FlowCache<const X: usize, T> {
     flows: Vec<Flow<T>>,
     free: u32,
     len: usize,
-    /// Masked extended keys of those flows whose masks have bits in the extended key.
+    /// Masked extended keys of those flows whose masks have bits in the extended key (the key words that few flows
+    /// match).
     extended: Vec<[u64; X]>,
     free_beyond: Vec<u32>,
     masks: Vec<Mask<X>>,

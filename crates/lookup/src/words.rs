@@ -24,7 +24,7 @@ pub const RESERVE: usize = 8192;
 /// Number of words by which the array grows before adjacent free parts are joined. If one sixteenth of the used words
 /// is more, the array grows by that number before the parts are joined.
 const JOIN: usize = 1 << 13;
-/// Number of unlinked parts that form a batch. A grace period begins when a batch is full.
+/// Number of parts in a batch of parts that were unlinked from the trie. A grace period begins when a batch is full.
 const BATCH: usize = 1024;
 
 /// Error for a change that needs more words than the table has free.
@@ -62,10 +62,11 @@ pub struct Parts {
     stretches: Vec<Part>,
     /// Value of `top` when free parts were last joined.
     joined_at: usize,
-    /// Parts that were unlinked since the last grace period began.
+    /// Parts of the array that were unlinked from the trie since the last grace period began.
     fresh: Vec<Part>,
     waiting: VecDeque<(GracePeriods, Vec<Part>)>,
-    /// Number of words that are allocated, or unlinked and waiting for the end of a grace period.
+    /// Number of words that are in use. Words that were unlinked from the trie count as in use until the end of a grace
+    /// period.
     used: usize,
     /// Whether allocations may use the [`RESERVE`] words.
     reserve: bool,
@@ -262,7 +263,7 @@ impl Parts {
         self.put(part);
     }
 
-    /// Frees an unlinked part after a grace period.
+    /// Frees a part that was unlinked from the trie, after a grace period.
     pub fn retire(&mut self, part: Part) {
         self.fresh.push(part);
         if self.fresh.len() >= BATCH {
@@ -270,8 +271,9 @@ impl Parts {
         }
     }
 
-    /// Waits until external readers no longer use the oldest batch of unlinked parts, which takes a few milliseconds.
-    /// Then frees the batch and returns `true`. Returns `false` if no batch waits only for external readers.
+    /// Waits until external readers (BPF programs) no longer use the oldest batch of parts that were unlinked from the
+    /// trie. The wait takes a few milliseconds. Then frees the batch and returns `true`. Returns `false` if no batch
+    /// waits only for external readers.
     fn wait_for_strangers(&mut self) -> bool {
         let Some((ticket, _)) = self.waiting.front() else { return false };
         let waiting = self.waiting.len();
@@ -280,13 +282,13 @@ impl Parts {
         self.waiting.len() < waiting
     }
 
-    /// Returns whether unlinked parts wait for the end of a grace period.
+    /// Returns whether parts that were unlinked from the trie wait for the end of a grace period.
     pub fn is_freeing(&self) -> bool {
         !self.fresh.is_empty() || !self.waiting.is_empty()
     }
 
-    /// Begins a grace period for unlinked parts, and frees parts whose grace period is over. If `all` is `false`, a
-    /// grace period begins only for a full batch of unlinked parts. The method never waits.
+    /// Begins a grace period for parts that were unlinked from the trie, and frees parts whose grace period is over. If
+    /// `all` is `false`, a grace period begins only for a full batch of such parts. The method never waits.
     pub fn collect(&mut self, all: bool) {
         if !self.fresh.is_empty() && (all || self.fresh.len() >= BATCH) {
             self.waiting.push_back((self.readers.begin(), std::mem::take(&mut self.fresh)));

@@ -116,8 +116,8 @@ fn memory_without_room_for_a_root_is_refused() {
     }
 }
 
-/// Checks that an external reader, which reads continuously while prefixes change, never reads reused words. Each
-/// result must have been correct at some time during its look-up.
+/// Checks that an external reader (such as a BPF program), which reads continuously while prefixes change, never reads
+/// reused words. Each result must have been correct at some time during its look-up.
 #[test]
 fn a_stranger_never_meets_words_that_are_used_again() {
     let words = Words::new((1 << 18) + 40_000);

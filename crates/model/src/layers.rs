@@ -250,7 +250,7 @@ impl From<&Config> for Fragment {
 }
 
 impl Fragment {
-    /// Returns the keys of all objects in the fragment.
+    /// Returns the keys of all objects in the fragment (the objects of one owner).
     pub fn objects(&self) -> impl Iterator<Item = ObjectKey> + '_ {
         let filters = self.filters.keys().cloned().map(ObjectKey::Filter);
         let policies = self.steering.keys().cloned().map(ObjectKey::Steering);
@@ -265,7 +265,7 @@ impl Fragment {
         filters.chain(policies).chain(ports).chain(bridged).chain(routers).chain(router_ports)
     }
 
-    /// Returns whether the fragment contains an object.
+    /// Returns whether the fragment (the objects of one owner) contains an object.
     pub fn contains(&self, object: &ObjectKey) -> bool {
         match object {
             ObjectKey::Filter(filter) => self.filters.contains_key(filter),
@@ -281,7 +281,7 @@ impl Fragment {
         }
     }
 
-    /// Applies a change to the fragment without checking who owns the object.
+    /// Applies a change to the fragment (the objects of one owner) without checking the owner of the object.
     pub fn apply(&mut self, change: Change) {
         match change {
             Change::PutFilter(filter, value) => drop(self.filters.insert(filter, value)),
@@ -316,8 +316,8 @@ impl Fragment {
         }
     }
 
-    /// Returns the change that would create an object of the fragment. Returns `None` if the fragment does not contain
-    /// the object.
+    /// Returns the change that would create an object of the fragment (the objects of one owner). Returns `None` if the
+    /// fragment does not contain the object.
     pub fn get(&self, object: &ObjectKey) -> Option<Change> {
         Some(match object {
             ObjectKey::Filter(filter) => Change::PutFilter(filter.clone(), self.filters.get(filter)?.clone()),
@@ -342,7 +342,7 @@ impl Fragment {
     }
 }
 
-/// The configuration that results from merging all layers, with the owner of each object.
+/// The configuration that results from merging the layers of all owners, with the owner of each object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Merged {
     /// Configuration that contains the objects of all layers.
@@ -366,8 +366,8 @@ impl Layers {
         self.fragments.iter().find(|(_, fragment)| fragment.contains(object)).map(|(owner, _)| *owner)
     }
 
-    /// Returns the layers that result when `config` replaces all objects of `owner`. If the owner is the
-    /// configuration file, `config` also replaces the process settings.
+    /// Returns the layers (the configuration objects of all owners) that result when `config` replaces all objects of
+    /// `owner`. If the owner is the configuration file, `config` also replaces the process settings.
     ///
     /// # Errors
     ///
@@ -389,7 +389,7 @@ impl Layers {
         if refusals.is_empty() { Ok(layers) } else { Err(refusals) }
     }
 
-    /// Returns the layers that result from one change by `owner`.
+    /// Returns the layers (the configuration objects of all owners) that result from one change by `owner`.
     ///
     /// # Errors
     ///
@@ -454,7 +454,7 @@ impl Layers {
         (count.count >= count.limit).then_some(count)
     }
 
-    /// Merges all layers into one configuration.
+    /// Merges the layers of all owners into one configuration.
     ///
     /// # Errors
     ///

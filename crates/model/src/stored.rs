@@ -74,7 +74,8 @@ impl Stored {
 }
 
 impl Fragment {
-    /// Returns the objects of the fragment as a JSON text that [`Fragment::from_json`] reads.
+    /// Returns the objects of the fragment (the objects of one owner) as a JSON text that [`Fragment::from_json`]
+    /// reads.
     pub fn to_json(&self) -> String {
         let none = || Stored {
             filter: None,
@@ -154,7 +155,8 @@ impl Fragment {
         Ok(fragment)
     }
 
-    /// Returns a copy of the fragment with only the objects for whose keys `keep` returns `true`.
+    /// Returns a copy of the fragment (the objects of one owner) that contains only the objects for whose keys `keep`
+    /// returns `true`.
     pub fn only(&self, keep: impl Fn(&ObjectKey) -> bool) -> Fragment {
         let mut part = Fragment::default();
         let changes: Vec<Change> =

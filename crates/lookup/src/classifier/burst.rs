@@ -112,7 +112,7 @@ fn counted(counts: &HashCounts, set: u32, hashes: &[u32; BURST]) -> u32 {
 }
 
 /// Returns the subset of the keys in `set` whose hashes may be in the table `buckets`. For each of these keys, writes
-/// to `ways` the ways that may hold the entry of the key.
+/// to `ways` a bit mask of the places in the hash table that may hold the entry of the key.
 #[inline(always)]
 fn maybe(buckets: &Buckets, set: u32, hashes: &[u32; BURST], ways: &mut [u32; BURST]) -> u32 {
     if buckets.is_large() {
@@ -155,8 +155,9 @@ impl<const W: usize> Notes<'_, W> {
         }
     }
 
-    /// Removes from `set` each key for which a tracked field in this stage of the layout proves that the subtable has
-    /// no match. Returns the remaining keys. Records the field bits that prove this for each removed key.
+    /// Removes from `set` each key for which a tracked field in this stage of the layout (metadata, L2, L3 or L4)
+    /// proves that the subtable has no match. Returns the remaining keys. Records the field bits that prove this for
+    /// each removed key.
     #[inline(always)]
     fn not_ruled_out<T>(
         &mut self,
@@ -194,7 +195,7 @@ impl<const W: usize> Notes<'_, W> {
     }
 
     /// Returns the keys of `set` that may match a rule in the subtable, according to the prefixes and to all stages
-    /// except the last. For each other key, records the bits that prove that no rule matches.
+    /// (metadata, L2, L3 and L4) except the last. For each other key, records the bits that prove that no rule matches.
     #[inline(always)]
     fn stages<T>(
         &mut self,

@@ -1,10 +1,11 @@
-//! The set of the prefixes that rules have in one field, with octet granularity. The module uses sets of
-//! hashes instead of a trie. A query of a large table then reads a few independent memory locations.
+//! The set of the prefixes that rules have in one field, with octet granularity. The module uses sets of hashes instead
+//! of a trie. A query of a large table then reads a few independent memory locations.
 //!
 //! One set holds the hashes of the prefixes. For each number of octets, another set holds the hashes of the first
-//! octets of all longer prefixes. The first of these sets that lacks the key's octets determines how many octets prove
-//! that no prefix with more octets matches. If two hashes collide, an absent prefix seems present. The result then
-//! depends on more bits than necessary, never on fewer.
+//! octets of all longer prefixes. A query looks up the first octet of the key, then the first two octets, and so on.
+//! The first set without the key's octets proves that no longer prefix matches the key. The number of octets looked up
+//! is the number of octets on which this result depends. If two hashes collide, an absent prefix seems present. The
+//! result then depends on more bits than necessary, never on fewer.
 
 use sync::hash::{Secret, Secrets, fold, short};
 

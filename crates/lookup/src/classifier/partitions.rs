@@ -1,5 +1,5 @@
-//! Index that maps each value of the partition words (see [`Layout::new`](super::Layout::new)) to the
-//! subtables that have rules with this value.
+//! Index that maps each value of the partition words to the subtables that have rules with this value. The partition
+//! words are the words of a key that the argument `partition` of [`Layout::new`](super::Layout::new) selects.
 //!
 //! The index maps each value to 64 bits. Bit `n` represents all subtables whose index modulo 64 is `n`. A subtable
 //! whose bit is clear has no rule with this value.
@@ -14,7 +14,8 @@ use crate::buckets::Buckets;
 #[derive(Clone, Debug)]
 struct Value {
     bits: u64,
-    /// Number of rules with this value in each subtable that has such rules. The key is the subtable's [`order`].
+    /// Number of rules with this value of the partition words, for each subtable that has such rules. The key is the
+    /// subtable's [`order`].
     subtables: BTreeMap<u32, u32>,
 }
 
@@ -47,7 +48,7 @@ pub struct Partitions {
     free: Vec<u32>,
 }
 
-/// Returns the bit that represents a subtable in the bit mask of a partition value.
+/// Returns the bit that represents a subtable in the bit masks of the partition index.
 #[inline(always)]
 pub fn bit(subtable: u32) -> u64 {
     1 << (subtable % 64)
@@ -107,7 +108,8 @@ impl Partitions {
         self.index.find(hash, is)
     }
 
-    /// Returns the bit mask of the subtables that may have rules with the partition value of a key. See [`bit`].
+    /// Returns the bit mask of the subtables that may have rules with the key's partition value (its value in the
+    /// partition words). See [`bit`].
     #[inline(always)]
     pub fn bits<const W: usize>(&self, key: &[u64; W]) -> u64 {
         self.bits_hashed(self.hash_of(key), key)
@@ -119,20 +121,21 @@ impl Partitions {
         self.hash(&key[self.words.clone()])
     }
 
-    /// Returns the bit mask like [`Partitions::bits`]. `hash` is the hash of the key's partition value, which the
-    /// caller has already computed.
+    /// Returns the bit mask like [`Partitions::bits`]. `hash` is the hash of the key's partition value (its value in
+    /// the partition words), which the caller has already computed.
     #[inline(always)]
     pub fn bits_hashed<const W: usize>(&self, hash: u32, key: &[u64; W]) -> u64 {
         self.find_hashed(hash, &key[self.words.clone()]).map_or(0, |at| self.values[at as usize].bits)
     }
 
-    /// Returns the hash table that maps the hash of a partition value to the index of the value. If a
-    /// value is not in the table, no rule has this value.
+    /// Returns the hash table that maps the hash of a partition value (a value of the partition words of a key) to the
+    /// index of the value. If a value is not in the table, no rule has this value.
     pub fn index(&self) -> &Buckets {
         &self.index
     }
 
-    /// Adds a rule of a subtable to the number of rules with a partition value. `value` is the value of the rule.
+    /// Increments the number of rules that a subtable has with a partition value (a value of the partition words of a
+    /// key). `value` is the complete value of the added rule.
     pub fn add<const W: usize>(&mut self, value: &[u64; W], subtable: u32) {
         let key = &value[self.words.clone()];
         let at = self.find(key).unwrap_or_else(|| {
@@ -150,7 +153,8 @@ impl Partitions {
         *value.subtables.entry(order(subtable)).or_default() += 1;
     }
 
-    /// Removes a rule of a subtable from the number of rules with a partition value. `value` is the value of the rule.
+    /// Decrements the number of rules that a subtable has with a partition value (a value of the partition words of a
+    /// key). `value` is the complete value of the removed rule.
     pub fn remove<const W: usize>(&mut self, value: &[u64; W], subtable: u32) {
         let key = &value[self.words.clone()];
         let Some(at) = self.find(key) else { return };

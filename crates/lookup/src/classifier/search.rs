@@ -27,11 +27,13 @@ trait Finder<const W: usize> {
     /// [`AHEAD`] subtables that are prefetched together.
     fn prepare<T>(&mut self, at: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>);
 
-    /// Returns the slot of the first rule in a subtable whose value matches the key. Returns `None` if no rule matches.
+    /// Searches a subtable for rules whose value matches the key. Returns the slot of the rule with the highest
+    /// priority among them, or `None` if no rule matches.
     fn find<T>(&mut self, at: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>)
     -> Option<u32>;
 
-    /// Records that a subtable was skipped, because it has no rules with the key's value in the partition words.
+    /// Records that a subtable was skipped, because the subtable has no rules with the key's value in the partition
+    /// words.
     fn passed_over<T>(&mut self, classifier: &Classifier<W, T>);
 }
 

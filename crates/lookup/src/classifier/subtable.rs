@@ -65,12 +65,12 @@ pub(super) struct Slot<T> {
 pub(super) struct Subtable<const W: usize, T> {
     pub mask: [u64; W],
     pub words: Box<[Word]>,
-    /// For each stage, number of mask words up to the end of the stage.
+    /// For each stage (metadata, L2, L3 and L4), number of mask words up to the end of the stage.
     pub cuts: [usize; 4],
-    /// Index of the last stage in which the mask has bits.
+    /// Index of the last stage (metadata, L2, L3 or L4) in which the mask has bits.
     pub last_stage: usize,
-    /// For each stage except the last, the hashes of the rules' masked key words from the first word to the end of
-    /// the stage, with the number of rules for each hash.
+    /// For each stage (metadata, L2, L3 and L4) except the last, the hashes of the rules' masked key words from the
+    /// first word to the end of the stage, with the number of rules for each hash.
     pub stages: [HashCounts; 3],
     /// Prefix length of the mask in each tracked field. 0 if the mask has no bits in the field, or its bits
     /// are not a prefix.
@@ -79,10 +79,10 @@ pub(super) struct Subtable<const W: usize, T> {
     pub ports_mask: u128,
     /// Set of the concatenated port numbers of all rules. The first bit of the first port is the highest bit.
     pub ports: Trie,
-    /// Whether the mask contains all bits of the partition words (see [`Layout::new`]).
+    /// Whether the mask contains all bits of the words that select the partition of a key (see [`Layout::new`]).
     pub partitioned: bool,
     pub index: Buckets,
-    /// Masked words of the rules, slot by slot.
+    /// Masked words of the rules, in the order of the rules' slots.
     values: Vec<u64>,
     pub(super) slots: Vec<Slot<T>>,
     free: u32,
@@ -343,7 +343,8 @@ impl<const W: usize, T> Subtable<W, T> {
         })
     }
 
-    /// Adds a rule to the hash multisets of all stages except the last, or removes the rule from them.
+    /// Adds a rule to the hash multisets of all stages (metadata, L2, L3 and L4) except the last, or removes the rule
+    /// from these multisets.
     pub fn count_stages(&mut self, value: &[u64; W], change: Change) {
         let (mut sum, mut done) = (0, 0);
         for stage in 0..self.last_stage {
@@ -360,7 +361,7 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Clears the hash multisets of the stages and the set of ports.
+    /// Clears the hash multisets of the stages and the set of the rules' port numbers.
     pub fn forget(&mut self) {
         self.stages = std::array::from_fn(|_| HashCounts::new());
         self.ports = Trie::new();

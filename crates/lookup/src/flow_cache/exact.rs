@@ -14,10 +14,10 @@ use super::mask::KEY_WORDS;
 
 const SETS: usize = 1024;
 const WAYS: usize = 8;
-/// Hint that refers to no flow. All bits of its flow index are set.
+/// Hint (entry of the exact-match cache) that refers to no flow. All bits of its flow index are set.
 const NO_HINT: u32 = u32::MAX;
 
-/// One set of hints, which occupies half a cache line.
+/// One set of hints (entries of the exact-match cache). A set occupies half a cache line.
 #[derive(Clone, Debug)]
 #[repr(C, align(32))]
 struct Set([u32; WAYS]);
@@ -26,10 +26,12 @@ struct Set([u32; WAYS]);
 #[derive(Debug)]
 pub(super) struct Hints {
     sets: Box<[Set]>,
-    /// Bit mask of the low bits in a hint that hold the flow index. An index with all these bits set denotes no flow.
+    /// Bit mask of the low bits that hold the flow index in a hint (an entry of the exact-match cache). An index with
+    /// all these bits set denotes no flow.
     places: u32,
     secrets: [Secret; KEY_WORDS / 2],
-    /// Average number of packets without a valid hint for each hint that is inserted. `None` if the cache is disabled.
+    /// Average number of packets without a valid hint (entry of the exact-match cache) for each hint that is inserted.
+    /// `None` if the cache is disabled.
     one_in: Option<NonZeroU32>,
     random: u32,
 }
@@ -81,8 +83,8 @@ impl Hints {
         sync::cpu::prefetch_read(&self.sets[Self::set(hash)]);
     }
 
-    /// Returns the index of the flow that a packet with this hash probably matches. If there is no hint, returns an
-    /// index that is out of range for the table of flows.
+    /// Returns the index of the flow that a packet with this hash probably matches. If the exact-match cache has no
+    /// entry for the hash, returns an index that is out of range for the table of flows.
     #[inline(always)]
     pub fn find(&self, hash: u32) -> u32 {
         let Set(ways) = &self.sets[Self::set(hash)];
@@ -100,8 +102,8 @@ impl Hints {
         self.random
     }
 
-    /// Inserts a hint for a packet with this hash, but on average only in one of `one_in` calls. `place` is the index
-    /// of the packet's flow.
+    /// Inserts a hint (an entry of the exact-match cache) for a packet with this hash, but on average only in one of
+    /// `one_in` calls. `place` is the index of the packet's flow.
     #[inline(always)]
     pub fn offer(&mut self, hash: u32, place: u32) {
         let Some(one_in) = self.one_in else { return };

@@ -73,7 +73,7 @@ impl<const X: usize> Mask<X> {
         size_of::<Self>() + self.index.memory()
     }
 
-    /// Returns whether the mask has bits in the extended key.
+    /// Returns whether the mask has bits in the extended key (the key words that few flows match).
     #[inline(always)]
     pub fn has_beyond(&self) -> bool {
         X != 0 && self.has_beyond

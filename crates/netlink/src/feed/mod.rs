@@ -137,8 +137,8 @@ impl fmt::Debug for Feed {
 }
 
 impl Feed {
-    /// Creates a feed that has no routing tables yet. `workers` is the number of workers that count the packets to each
-    /// neighbour.
+    /// Creates a feed (the routing tables and adjacencies of a virtual router) that has no routing tables yet.
+    /// `workers` is the number of workers that count the packets to each neighbour.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, limits: Limits, workers: usize) -> Feed {
         Feed {

@@ -136,7 +136,7 @@ fn words(count: usize) -> Memory {
 }
 
 /// Creates a feed that copies its main table for BPF programs and has space for `paths` paths. The grace periods of
-/// external readers end when the sender is dropped.
+/// external readers (such as BPF programs) end when the returned sender is dropped.
 fn mirrored(paths: u32) -> (Feed, std::sync::mpsc::Sender<()>) {
     let (end, ends) = std::sync::mpsc::channel();
     let external_readers = ExternalReaders::start(move || _ = ends.recv()).unwrap();
@@ -172,8 +172,9 @@ fn route(mirror: &mut Mirror, number: u8, gone: bool) -> Vec<Change> {
     changes
 }
 
-/// Checks that changes of a full table do not wait for external readers. A wait for each route could take as long as a
-/// grace period of the kernel. Instead, the caller waits once for all changes, without a lock on the feed.
+/// Checks that changes of a full table do not wait for external readers (such as BPF programs). A wait for each route
+/// could take as long as a grace period of the kernel. Instead, the caller waits once for all changes, without a lock
+/// on the feed.
 #[test]
 fn changes_of_a_full_table_do_not_wait_for_readers() {
     let (mut feed, end) = mirrored(3);

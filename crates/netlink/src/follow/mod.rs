@@ -252,7 +252,7 @@ impl Follower {
         self.fpm.as_ref().and_then(|shared| shared.listener())
     }
 
-    /// Returns the counters of the follower since its start.
+    /// Returns the counters of the follower (the threads that follow the kernel's routing state) since its start.
     #[must_use]
     pub fn status(&self) -> Status {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -321,8 +321,8 @@ mod tests {
         assert!(done.is_ok() && left == 0);
     }
 
-    /// Checks that a request to a follower returns an error after its time limit, if the queue is full or the
-    /// thread does not answer.
+    /// Checks that a request to a follower (the threads that follow the kernel's routing state) returns an error after
+    /// its time limit, if the queue is full or the thread does not answer.
     #[test]
     fn a_question_to_a_busy_follower_ends_at_its_limit() {
         let (to, from) = sync_channel(2);
@@ -340,8 +340,8 @@ mod tests {
         assert!(matches!(said, Err(NetlinkError::Ended(_))), "{said:?}");
     }
 
-    /// Checks that a refused route is installed when a resync has freed space for it, and that zebra then gets a new
-    /// answer about the route.
+    /// Checks that a refused route is installed when a resync (a complete dump of the kernel's state) has freed space
+    /// for it, and that zebra then gets a new answer about the route.
     #[test]
     fn a_route_that_gets_room_by_a_resync_is_answered() {
         use crate::fpm::speak::{self, Target, announce, frame};
