@@ -196,8 +196,8 @@ impl Buckets {
         self.entries.get(slot.0 as usize).map_or(NO_NUMBER, |entry| entry.number)
     }
 
-    /// Returns the number of the entry that has this hash and for whose number the function `is` returns `true`.
-    /// Returns `None` if there is no such entry.
+    /// Returns the number of the entry that has this hash and whose number the function `is` accepts. Returns `None` if
+    /// there is no such entry.
     #[inline(always)]
     pub fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let group = self.home(hash);
@@ -211,8 +211,8 @@ impl Buckets {
         self.place_behind(hash, is).map(|at| self.entries[at].number)
     }
 
-    /// Searches one group for the entry that has the hash and for whose number `is` returns `true`. Returns the index
-    /// of the entry's way (its place in the group), or `None` if the group has no such entry.
+    /// Searches one group for the entry that has the hash and whose number `is` accepts. Returns the index of the
+    /// entry's way (place in the group), or `None` if the group has no such entry.
     #[inline(always)]
     fn way(&self, group: usize, tags: Tags, hash: u32, is: &mut impl FnMut(u32) -> bool) -> Option<usize> {
         let mut ways = tags.ways(tag(hash));
@@ -228,7 +228,7 @@ impl Buckets {
     }
 
     /// Searches the groups after the first group of a hash. Returns the index in `entries` of the entry that has the
-    /// hash and for whose number `is` returns `true`. Returns `None` if there is no such entry.
+    /// hash and whose number `is` accepts. Returns `None` if there is no such entry.
     #[cold]
     fn place_behind(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<usize> {
         let mut group = self.home(hash);
@@ -244,8 +244,8 @@ impl Buckets {
         None
     }
 
-    /// Returns the index in `entries` of the entry that has this hash and for whose number `is` returns `true`. Returns
-    /// `None` if there is no such entry.
+    /// Returns the index in `entries` of the entry that has this hash and whose number `is` accepts. Returns `None` if
+    /// there is no such entry.
     fn place(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<usize> {
         let group = self.home(hash);
         match self.way(group, self.tags[group], hash, &mut is) {
@@ -373,8 +373,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Tests insertions, searches and removals. The hashes come from a small set. Therefore groups become full, and
-        /// entries are stored in later groups.
+        /// Checks that entries are found from their insertion until their removal. The hashes come from a small set, so
+        /// that groups become full and entries are stored in later groups.
         #[test]
         fn entries_are_found_until_they_are_removed(
             ops in prop::collection::vec((any::<bool>(), 0_u32..6, 0_u32..60), 1..500),

@@ -97,7 +97,7 @@ pub enum FlowRefused {
     Exists(FlowRef),
 }
 
-/// Reference to an inserted flow. It is valid until the flow is removed and never refers to another flow.
+/// Reference to an inserted flow. The reference is valid until the flow is removed, and never refers to another flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowRef {
     index: u32,

@@ -412,8 +412,8 @@ impl<A: Address> Table<A> {
         })
     }
 
-    /// Marks the arrays of an entry's node as unreachable. The arrays of its child nodes may remain
-    /// reachable.
+    /// Marks the arrays with the children and the leaves of an entry's node as unreachable. The arrays of the child
+    /// nodes may remain reachable.
     fn leave(&mut self, entry: &Entry) {
         let Entry::Node([is_node, is_new, bases]) = entry else { return };
         let (children, leaves) = (NODE * place(is_node.count_ones()), place(is_new.count_ones()).div_ceil(2));
@@ -424,7 +424,8 @@ impl<A: Address> Table<A> {
         }
     }
 
-    /// Marks the arrays of an entry's node and of all its descendants as unreachable.
+    /// Marks the arrays with the children and the leaves of an entry's node, and the arrays of all its descendants, as
+    /// unreachable.
     fn leave_all(&mut self, entry: Entry) {
         if let Entry::Node([is_node, _, bases]) = entry {
             self.leave(&entry);

@@ -80,8 +80,8 @@ impl Parts {
         Parts::made(&Readers::of(domain), words, fixed, None)
     }
 
-    /// Creates an array with a mirror. The memory of the mirror must be zero. The array gets the length of
-    /// the mirror.
+    /// Creates an array with a mirror (external memory that holds a copy of the array). The memory of the mirror must
+    /// be zero. The array gets the length of the mirror.
     pub fn mirrored(readers: &Readers, mirror: Memory, fixed: usize) -> Result<Parts, TableFull> {
         let words = mirror.as_ref().as_ref().len();
         if words < fixed + 2 * RESERVE || u32::try_from(words).is_err() {
@@ -140,7 +140,8 @@ impl Parts {
         }
     }
 
-    /// Returns the words of the mirror from an index on. Returns an empty slice if the array has no mirror.
+    /// Returns the words of the mirror (the external copy of the array) that begin at an index. Returns an empty slice
+    /// if the array has no mirror.
     fn mirror_from(&self, at: usize) -> &[AtomicU64] {
         let words = self.mirror.as_ref().map_or(&[][..], |mirror| mirror.as_ref().as_ref());
         words.get(at..).unwrap_or(&[])

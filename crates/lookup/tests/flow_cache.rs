@@ -52,9 +52,9 @@ enum Op {
     Rerank,
     SetExact(u32),
     Find(Vec<(Key, ExtendedKey)>),
-    /// Looks up keys that equal a flow's key in the bits of its mask and a given key elsewhere.
+    /// Looks up keys. Each key equals a flow's key in the bits of the flow's mask, and a given key in all other bits.
     FindNear(Vec<(prop::sample::Index, (Key, ExtendedKey))>),
-    /// Like `FindNear`, with each key several times in a row and a separate extended key each time.
+    /// Looks up keys like `FindNear`. Each key occurs several times in succession, each time with another extended key.
     FindRows(Vec<(prop::sample::Index, (Key, ExtendedKey), Vec<ExtendedKey>)>),
 }
 

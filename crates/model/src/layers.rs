@@ -429,10 +429,9 @@ impl Layers {
         Ok(layers)
     }
 
-    /// Returns the number of existing objects of the type of `object`, and the maximum number of
-    /// such objects, if the maximum is reached. Returns `None` if the maximum is not reached.
-    /// Members, static entries and interfaces have no maximum, and the function returns `None` for
-    /// them.
+    /// Returns the number of existing objects of the type of `object`, and the maximum number of such objects, if the
+    /// maximum is reached. Returns `None` if the maximum is not reached. Members, static entries and interfaces have no
+    /// maximum. For these objects, the function returns `None`.
     fn count_beside(&self, object: &ObjectKey) -> Option<ObjectCount> {
         let sum = |of: fn(&Fragment) -> usize| self.fragments.values().map(of).sum();
         let counts = object_counts([

@@ -47,8 +47,8 @@ const NUD_USABLE: u16 = NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_
 pub struct Event {
     /// Whether the message reports that the object was deleted.
     pub gone: bool,
-    /// Netlink flags of the message (`NLM_F_*`). They determine the position of a new route among the routes with an
-    /// equal key.
+    /// Netlink flags of the message (`NLM_F_*`). The flags determine the position of a new route among the routes with
+    /// an equal key.
     pub flags: u16,
     /// Object that the message describes.
     pub object: Object,

@@ -69,7 +69,8 @@ pub struct FpmListener {
     address: SocketAddr,
     netns: Option<Netns>,
     socket: Option<TcpListener>,
-    /// Lookup of the user whose process has connected ([`TcpUsers`]). `None` until the first process has connected.
+    /// Interface that finds the user whose process has connected ([`TcpUsers`]). `None` until the first process has
+    /// connected.
     users: Option<TcpUsers>,
 }
 

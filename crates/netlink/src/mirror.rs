@@ -239,8 +239,8 @@ impl Mirror {
         self.told_apart && is_frrs(protocol)
     }
 
-    /// Returns a shared value that equals `path`, except that its next hops are marked as dead if their device is down,
-    /// or has no carrier and the settings require a carrier.
+    /// Returns the shared path that equals `path`, with a next hop marked as dead if its device is down, or has no
+    /// carrier although the settings require one.
     pub(crate) fn share(&mut self, v6: bool, path: &Path) -> Arc<Path> {
         let is_up = |link| self.links.get(&link).is_some_and(|own| own.up) && !self.ignores(v6, link);
         let dead = |hop: &Hop| hop.link != 0 && !is_up(hop.link);

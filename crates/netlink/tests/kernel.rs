@@ -293,7 +293,7 @@ enum Said {
     /// The route leads to this device and gateway. The gateway is `None` if the destination is on the link.
     Via(String, Option<IpAddr>),
     Local,
-    /// Reason for the refusal.
+    /// The kernel refused the request. The value is the reason.
     Refused(String),
 }
 

@@ -304,8 +304,8 @@ impl Hook {
         self.writer.insert(key.words(), mask.words(), action)
     }
 
-    /// Returns the result for a frame: `None` if the hook does not handle the frame, `Some(None)` if the hook drops the
-    /// frame, and otherwise the output frame.
+    /// Returns the result of the hook for a frame: `None` if the hook does not handle the frame, `Some(None)` if the
+    /// hook drops the frame, and the transmitted frame in all other cases.
     fn answer(&self, frame: &[u8]) -> Option<Option<Vec<u8>>> {
         let count = || {
             let counters = self.loaded.counters().unwrap();

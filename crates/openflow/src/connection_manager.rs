@@ -288,9 +288,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Counts a change of the sessions' combined state, and has the change reported to the bridge
-    /// on a blocking thread, because the report may wait for the bridge's flow tables. Returns the
-    /// number of the state change.
+    /// Counts a change of the sessions' combined state. A blocking thread then reports the change to the bridge,
+    /// because the report may wait for the bridge's flow tables. Returns the number of the state change.
     fn changed(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> u64 {
         if state.standing() != state.told || state.telling {
             state.changes += 1;

@@ -22,8 +22,8 @@ pub type Batches<T> = Box<dyn Iterator<Item = Vec<T>> + Send>;
 /// refused change, and the reason for the refusal.
 pub type Outcome = Result<(), (usize, FlowError)>;
 
-/// Minimum number of changes that the default implementation of [`Datapath::modify_soon`] considers too slow for the
-/// task of a session. A bridge can replace this estimate with a better estimate.
+/// Minimum size of a batch of changes that the default implementation of [`Datapath::modify_soon`] considers too slow
+/// for the task of a session. A bridge can use a better estimate instead.
 const MANY: usize = 32;
 
 /// Future that completes when all changes before a barrier request have taken effect in the flow caches (see

@@ -18,7 +18,7 @@ const PART: usize = 256 << 10;
 /// every session has processed the event.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-/// An event of a bridge. All sessions share one copy, which is freed when each session has processed it.
+/// An event of a bridge. All sessions share one copy, which is freed when every session has processed the event.
 #[derive(Debug)]
 pub struct SharedEvent {
     /// Event that the sessions process.
@@ -32,11 +32,11 @@ pub struct SharedEvent {
 }
 
 impl SharedEvent {
-    /// Creates a shared event. `of_bridge` is the memory of the bridge's queued events. Packet-in
-    /// events may use only half of the memory, so that the rest is left to other events.
+    /// Creates a shared event. `of_bridge` is the memory of the bridge's queued events. Packet-in events may use only
+    /// half of the memory, so that the rest is left to other events.
     ///
     /// # Errors
-    /// Returns the unchanged event if it would exceed the memory limit of the bridge or of the process.
+    /// Returns the unchanged event if the event would exceed the memory limit of the bridge or of the process.
     #[allow(clippy::result_large_err, reason = "an event that does not fit is handed back as it is")]
     fn new(event: Event, continues: bool, of_bridge: &Arc<AtomicUsize>) -> Result<SharedEvent, Event> {
         let octets = event.memory();
@@ -159,8 +159,8 @@ impl EventSender {
         !self.is_closed()
     }
 
-    /// Queues several events like [`EventSender::send`]. Events about flow entries that were not
-    /// caused by a request are combined into one event.
+    /// Queues several events like [`EventSender::send`]. Consecutive events that report changes of flow entries,
+    /// without a request that caused them, are combined into one event.
     pub fn send_all(&self, events: Vec<Event>) -> bool {
         let mut together = Vec::new();
         for event in events {
@@ -244,8 +244,8 @@ impl EventSender {
     }
 }
 
-/// Returns whether an event is about flow entries: the event reports either changes of flow
-/// entries, or that such reports were dropped.
+/// Returns whether an event is about flow entries: the event either reports changes of flow entries, or reports that
+/// events about flow entries were dropped.
 pub(crate) fn is_about_rules(event: &Event) -> bool {
     match event {
         Event::Added(..) | Event::Modified(..) | Event::Removed(..) | Event::Caused(..) | Event::Lost(_) => {

@@ -32,8 +32,8 @@ fn told(frame: &[u8], from: &str, [kind, code]: [u8; 2]) -> Vec<u8> {
     }
 }
 
-/// Returns the part of a frame from the EtherType on, without the identification of an IPv4 packet and the fields that
-/// depend on the identification.
+/// Returns the part of a frame that begins at the EtherType. The identification of an IPv4 packet, and the fields that
+/// depend on the identification, are omitted.
 fn without_id(frame: &[u8]) -> Vec<u8> {
     let mut rest = frame[12..].to_vec();
     if rest[..2] == [8, 0] {

@@ -332,8 +332,8 @@ fn drops_have_their_reasons() {
     rig.assert_accounted();
 }
 
-/// An interface with VRRP accepts packets of a family only to the virtual MAC addresses of this family, and an
-/// interface without VRRP accepts no packets to such addresses (RFC 9568, 7.3).
+/// Checks that an interface with VRRP accepts packets of an address family only to the virtual MAC addresses of this
+/// family, and that an interface without VRRP accepts no packets to such addresses (RFC 9568, 7.3).
 #[test]
 fn vrrp_addresses_of_the_other_family_are_not_ours() {
     let config = EngineConfig::default();

@@ -17,8 +17,8 @@ use crate::buckets::HashCounts;
 pub struct OctetSets {
     secret: Secret,
     prefixes: HashCounts,
-    /// Sets of hashes of the leading octets of longer prefixes: the first set for the first octet, the second set
-    /// for the first two octets, and so on.
+    /// Sets of hashes of leading octets. The first set contains the first octet of all prefixes of more than one octet,
+    /// the second set contains the first two octets of all prefixes of more than two octets, and so on.
     longer: Vec<HashCounts>,
 }
 
@@ -56,8 +56,8 @@ impl OctetSets {
         &self.prefixes
     }
 
-    /// Returns the sets of hashes of the leading octets of longer prefixes: the first set for the first octet, the
-    /// second set for the first two octets, and so on.
+    /// Returns the sets of hashes of leading octets. The first set contains the first octet of all prefixes of more
+    /// than one octet, the second set contains the first two octets of all prefixes of more than two octets, and so on.
     pub fn longer(&self) -> &[HashCounts] {
         &self.longer
     }
@@ -105,8 +105,8 @@ impl OctetSets {
         self.prefixes.contains(self.hash(value, length))
     }
 
-    /// Returns the number of leading bits of a value, in whole octets, that prove that no prefix with more bits in the
-    /// set matches the value.
+    /// Returns the number of leading bits of a value (a multiple of eight) that suffice to prove that no prefix in the
+    /// set with more than this number of bits matches the value.
     pub fn bits(&self, value: u128) -> u32 {
         let mut bits = 8;
         for set in &self.longer {

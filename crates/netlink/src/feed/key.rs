@@ -12,8 +12,8 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// Returns the lowest possible key of the routing table that follows this key's table. The first IPv6 table follows
-    /// the last IPv4 table. Returns `None` for a key in the last IPv6 table.
+    /// Returns the lowest possible key in the routing table after the table of this key. The first IPv6 table comes
+    /// after the last IPv4 table. Returns `None` for a key in the last IPv6 table.
     pub(super) fn next_table(self) -> Option<Key> {
         let four = |table| Key::first_of(table, false);
         let six = |table| Key::first_of(table, true);

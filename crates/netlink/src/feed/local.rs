@@ -32,10 +32,10 @@ pub(super) fn hosts<A: Family>(routes: &Routes<A>, length: u8, wanted: impl Fn(K
 }
 
 /// Returns whether packets must first be looked up in the local table and then, separately, in the main table. A single
-/// look-up in a table that combines both gives another result if the local table contains a prefix shorter than a host
-/// address: a longer prefix of the main table would take precedence over this prefix. For IPv4, returns `false` if
-/// there are no additional policy rules, because the kernel itself combines both tables then (`fib_lookup()`). `rules`
-/// is the number of policy rules of the address family.
+/// look-up in a combined table would be wrong if the local table contains a prefix shorter than a host address, because
+/// a longer prefix of the main table would take precedence over this prefix. For IPv4, returns `false` if there are no
+/// additional policy rules, because the kernel itself combines both tables then (`fib_lookup()`). `rules` is the number
+/// of policy rules of the address family.
 pub(super) fn is_apart(mirror: &Mirror, v6: bool, rules: usize) -> bool {
     const OWN_RULES: usize = 3;
     let loopback = state::Prefix { address: Ipv4Addr::new(127, 0, 0, 0), length: 8 };

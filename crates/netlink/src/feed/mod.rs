@@ -95,8 +95,8 @@ pub struct Feed {
     /// Prefixes whose routes could not be installed because a table was full. The routes are installed when space
     /// becomes available.
     waiting: BTreeSet<Key>,
-    /// Prefixes of routes in kernel tables for which the router has no table, because it has the maximum number of
-    /// tables. The routes are installed when another table is removed.
+    /// Prefixes of routes in kernel tables for which the router has no table, because the router already has the
+    /// maximum number of tables. The routes are installed when another table of the router is removed.
     without_table: BTreeSet<Key>,
     /// Routes that were refused, or were installed after a refusal, since the last call of [`Feed::take_outcome`].
     outcome: FibOutcome,
@@ -304,8 +304,8 @@ impl Feed {
         self.refused
     }
 
-    /// Returns the routes that were refused, or were installed after a refusal, since the last call. A route is in only
-    /// one of the two lists.
+    /// Returns the routes that were refused, and the routes that were installed after a refusal, since the last call. A
+    /// route is in at most one of these two lists.
     pub fn take_outcome(&mut self) -> FibOutcome {
         let FibOutcome { mut refused, mut found } = std::mem::take(&mut self.outcome);
         refused.retain(|(table, prefix)| self.waits(*table, prefix.address, prefix.length));
@@ -331,8 +331,8 @@ impl Feed {
         own >= TABLES
     }
 
-    /// Returns whether the router has no table for this kernel table, and cannot create one because it has the maximum
-    /// number of tables.
+    /// Returns whether the router has no table for this kernel table, and cannot create such a table because the router
+    /// already has the maximum number of tables.
     fn lacks_table(&self, table: u32) -> bool {
         !matches!(table, RT_TABLE_MAIN | RT_TABLE_LOCAL)
             && !self.fibs.contains_key(&table)

@@ -6,7 +6,7 @@ use crate::rtnetlink::rule::FIB_RULE_INVERT;
 use crate::state::Rule;
 
 /// Returns a selector for the packets to which a rule applies. If the rule is inverted, these are the packets that do
-/// not fulfil its conditions. Returns `None` if there are no such packets.
+/// not fulfil the conditions of the rule. Returns `None` if there are no such packets.
 pub(super) fn selector(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Selector> {
     match selected(rule, interface) {
         Some(selector) if rule.flags & FIB_RULE_INVERT != 0 => Some(selector.invert()),

@@ -151,8 +151,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         self.answer(&room);
     }
 
-    /// Queues the answers to zebra about its routes. `room` lists the routes that the callback has refused, or
-    /// installed after a refusal.
+    /// Queues answers to zebra about the routes that zebra has announced. `room` lists the routes that the callback has
+    /// refused, or installed after a refusal.
     fn answer(&mut self, room: &FibOutcome) {
         if let Some(sessions) = &mut self.sessions {
             sessions.answer(room);
@@ -226,8 +226,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         Ok(())
     }
 
-    /// Makes a complete dump like `resync`. If changes of the kernel's state interrupt the dump, it is repeated until
-    /// `deadline`.
+    /// Makes a complete dump like `resync`. If changes of the kernel's state interrupt the dump, the dump is repeated
+    /// until `deadline`.
     pub(super) fn resync_patiently(&mut self, deadline: Option<Instant>) -> Result<(), NetlinkError> {
         let shared = Arc::clone(&self.shared);
         repeat_interrupted(deadline, &shared.end, || self.resync(deadline))

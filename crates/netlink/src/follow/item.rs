@@ -25,8 +25,8 @@ pub(super) enum Item {
 
 /// Request to the applier, the thread that updates the mirror of the kernel's routing state.
 pub(super) enum Ask {
-    /// Requests a fence and a report when the applier reaches it. All notifications that the kernel had sent before the
-    /// request are then applied.
+    /// Requests a fence and a report when the applier reaches the fence. All notifications that the kernel had sent
+    /// before the request are then applied.
     Settle(Sender<()>),
     /// Requests a call of a function on the applier's thread, with the mirror of the kernel's routing state.
     Look(Box<dyn FnOnce(&Mirror) + Send>),

@@ -20,8 +20,8 @@ pub struct Status {
     pub resyncs: u64,
     /// Duration of the last complete dump in nanoseconds.
     pub resync_ns: u64,
-    /// Number of objects in the mirror of the kernel's routing state that differed from the kernel without a
-    /// notification, and were corrected.
+    /// Number of objects in the mirror of the kernel's routing state that were corrected, because they differed from
+    /// the kernel's state although no notification had reported a change.
     pub drifted: u64,
     /// Number of notification datagrams of the kernel that were read, but not yet applied.
     pub behind: u64,

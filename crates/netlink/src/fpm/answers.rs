@@ -65,7 +65,7 @@ impl Answers {
     }
 
     /// Queues answers about routes for the FPM session with the number `session`. `None` in place of an answer states
-    /// that the route was withdrawn, and removes the unsent answer about it.
+    /// that the route was withdrawn, and removes the unsent answer about the route.
     pub(crate) fn say(&mut self, session: u64, all: impl IntoIterator<Item = (Key, Option<Said>)>) {
         if session != self.session {
             return;

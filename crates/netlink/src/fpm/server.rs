@@ -215,8 +215,8 @@ impl<S: Fn(Said) -> bool> Server<S> {
     }
 
     /// Accepts new connections whose peers are permitted. If an FPM session is open, the open session is kept and the
-    /// new connection is refused. A session that its peer has closed is replaced. The number of connections for each
-    /// call is limited, so that refused connections do not delay the session.
+    /// new connection is refused. A session that its peer has closed is replaced. The number of connections that one
+    /// call accepts is limited, so that refused connections do not delay the session.
     fn accept(&mut self) -> Result<(), Ended> {
         for _ in 0..ACCEPTS {
             if self.shared.end.load(Ordering::Acquire) {

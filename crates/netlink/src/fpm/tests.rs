@@ -538,7 +538,7 @@ fn a_route_that_gets_room_later_is_answered_anew() {
 }
 
 /// Checks that packets of a changed route are punted to the kernel, and not forwarded along the route's old path, if
-/// there is no space for the new path. A waiting route does not block a route of the other family.
+/// there is no space for the new path. A waiting route does not block routes of the other address family.
 #[test]
 fn a_changed_route_without_room_is_the_kernels() {
     let mut site = Site::new(10);
