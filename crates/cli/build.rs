@@ -1,7 +1,8 @@
-//! Gives the binary its version: the package's, and in a release build the commit that it was built from.
+//! Sets the version string of the binary. The string is the version of the package. In a release build, the string also
+//! names the commit from which the binary was built.
 //!
-//! `TRIVIUM_COMMIT` names the commit if there is no git repository, for example in a source package. Development builds
-//! name no commit. Therefore, a commit alone does not cause a new build.
+//! `TRIVIUM_COMMIT` names the commit if there is no git repository, for example in a source package. The version string
+//! of a development build contains no commit, so that a new commit alone does not cause a rebuild.
 
 use std::env;
 use std::process::Command;

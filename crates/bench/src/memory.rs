@@ -113,8 +113,8 @@ fn churn(churn: &Churn) -> (String, Value) {
     (text, value)
 }
 
-/// Formats the results of a scenario as text and as JSON. In the JSON object, the field `rows` lists the rows
-/// of the results. If the only row has no name, the row itself is the JSON object.
+/// Formats the results of a scenario as text and as JSON. In the JSON object, the field `rows` is the list of result
+/// rows. If there is only one row and it has no name, the JSON object is this row.
 fn figures(figures: &Figures) -> (String, Value) {
     let mut text = format!("{}:\n", figures.scenario);
     let mut rows = Vec::new();
@@ -140,7 +140,7 @@ fn figures(figures: &Figures) -> (String, Value) {
     (text, value)
 }
 
-/// Reads routes from a file with one prefix per line, as plain text or compressed by gzip.
+/// Reads routes from a file with one prefix per line. The file is plain text or compressed with gzip.
 fn table(file: &Path) -> Result<Vec<Route>, Failure> {
     let object = || format!("table {}", file.display());
     let unreadable = |error: std::io::Error| {

@@ -21,7 +21,7 @@ const SETTLE: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     shut: bool,
-    /// Number of admitted clients whose requests were not answered yet.
+    /// Number of admitted clients whose requests have not been answered yet.
     inside: usize,
 }
 
@@ -61,8 +61,8 @@ impl AdmissionGate {
     }
 }
 
-/// Registration of an admitted API client whose request was not answered yet. When this value is dropped, the client no
-/// longer counts as admitted.
+/// Registration of an admitted API client whose request has not been answered yet. When this value is dropped, the
+/// client no longer counts as admitted.
 #[derive(Debug)]
 pub(crate) struct ConnectionGuard(AdmissionGate);
 

@@ -171,9 +171,9 @@ pub enum Arguments {
     /// the objects, such as `port`. The second value is the placeholder for the name in the help text, such as `PORT`.
     /// The API route has no arguments.
     Name(&'static str, &'static str),
-    /// The arguments are a bridge and a maximum number of entries.
+    /// The command and the API route accept the name of a bridge and a maximum number of entries.
     Bridge,
-    /// The arguments are a router and a maximum number of entries.
+    /// The command and the API route accept the name of a router and a maximum number of entries.
     Router,
     /// The command has special arguments, which the command line program defines (`cmd/show/`). The API route has no
     /// arguments, or is not made from the registry.

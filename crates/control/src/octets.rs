@@ -44,7 +44,7 @@ pub(crate) const LONGEST: usize = 384 << 20;
 /// Maximum time for which a request waits until its client has read earlier responses.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Memory that unsent API responses use. Clones refer to the same counters.
+/// Counters of the octets of memory that unsent API responses use. Clones share the counters.
 #[derive(Clone, Default)]
 pub(crate) struct Octets {
     held: Arc<Mutex<Held>>,

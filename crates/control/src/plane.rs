@@ -1,9 +1,9 @@
-//! Interface through which the control plane uses the data plane. The daemon implements the interface over
-//! the engine.
+//! Interface through which the control plane uses the data plane. The daemon's implementation of the interface uses the
+//! packet engine.
 //!
-//! All values are types of the `model` crate. Every method may block, for example to open a device or to wait
-//! for a worker. The control plane calls the methods on blocking threads, never on its event loop, and makes
-//! at most one [`Plane::apply`] call at a time.
+//! All values are types of the `model` crate. Every method may block, for example to open a device or to wait for a
+//! worker. The control plane calls the methods on blocking threads, never on its event loop, and makes at most one
+//! [`Plane::apply`] call at a time.
 
 use std::path::Path;
 
@@ -297,7 +297,7 @@ pub struct CaptureRequest {
     pub drops_only: bool,
     /// Maximum number of captured bytes of each frame.
     pub snap_length: u32,
-    /// Filter of the captured packets. Packets that cannot be parsed are captured regardless of the filter.
+    /// Filter that packets must match to be captured. Packets that cannot be parsed are always captured.
     pub filter: packet::filter::Filter,
 }
 
@@ -314,7 +314,7 @@ pub struct DumpRequest {
     pub exit: bool,
     /// Maximum number of captured bytes of each frame.
     pub snap_length: u32,
-    /// Filter of the captured frames. Frames that cannot be parsed are captured regardless of the filter.
+    /// Filter that frames must match to be captured. Frames that cannot be parsed are always captured.
     pub filter: packet::filter::Filter,
 }
 
@@ -325,6 +325,6 @@ pub struct SampleRequest {
     pub filter: String,
     /// Name of the port whose samples are read. `None` means all ports that apply the filter.
     pub port: Option<String>,
-    /// Filter of the samples. Frames that cannot be parsed are returned regardless of the filter.
+    /// Filter that sampled frames must match to be returned. Frames that cannot be parsed are always returned.
     pub packets: packet::filter::Filter,
 }

@@ -41,7 +41,7 @@ impl PlaneError {
         }
     }
 
-    /// Returns an error for a virtual router that does not run.
+    /// Returns an error for a virtual router that does not exist or is not running.
     pub fn no_router(router: &str) -> Self {
         let fix = "look at the names with `trivium show routers`";
         PlaneError::not_found(format!("router.{router}"), "no such router runs", fix)

@@ -238,7 +238,8 @@ struct Visitor {
     /// Registration at the admission gate. The client counts as admitted until its first request is answered.
     visit: ConnectionGuard,
     door: AdmissionGate,
-    /// Flag that the first permitted request sets. A connection without such a request can be evicted to free its slot.
+    /// Flag that is set by the first permitted request of the client. While the flag is not set, the connection can be
+    /// evicted to free its slot.
     asked: Arc<AtomicBool>,
 }
 

@@ -1,5 +1,5 @@
-//! Changes are applied completely or not at all, persist across restarts on request, and are rolled back
-//! automatically.
+//! Tests that configuration changes are applied completely or not at all, persist across restarts on request, and are
+//! rolled back automatically.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 
@@ -120,8 +120,8 @@ async fn what_is_confirmed_stays() {
     assert_eq!(daemon.plane.running(), first);
 }
 
-/// An upgrade passes the configuration of the data plane to the successor. This includes changed settings that take
-/// effect only after a restart.
+/// A changed setting that takes effect only after a restart is passed to the data plane immediately, because an upgrade
+/// passes the configuration of the data plane to the successor. The setting can be changed back.
 #[tokio::test]
 async fn settings_that_wait_for_a_restart_reach_the_data_plane_and_can_be_taken_back() {
     let daemon = Daemon::new("settings");
@@ -337,7 +337,8 @@ fn many_filters(prefix: &str, count: usize) -> String {
     (0..count).map(|at| format!("[filter.{prefix}{at}]\n")).collect()
 }
 
-/// The maximum numbers of objects apply to the objects of all owners together.
+/// The maximum numbers of objects apply to the objects of all owners together. An object that is added through the API
+/// is refused if the limit is exceeded together with the objects of the file.
 #[tokio::test]
 async fn objects_that_are_put_one_by_one_obey_the_limits_of_a_file() {
     let daemon = Daemon::new("counted");
@@ -438,7 +439,8 @@ async fn a_change_that_can_neither_be_stored_nor_undone_is_reported_and_repaired
     assert_eq!(stored_api_objects(&file.daemon.state_dir).unwrap(), Fragment::default());
 }
 
-/// All writes to /dev/full fail like on a full disk.
+/// A change whose persistent objects cannot be written because the disk is full is refused. The test simulates a full
+/// disk with /dev/full.
 #[tokio::test]
 async fn a_full_disk_stops_the_change() {
     let daemon = Daemon::new("full");

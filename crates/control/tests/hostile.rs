@@ -1,4 +1,5 @@
-//! Random bytes as configurations and as bodies cause no panic. The fuzz targets test this for longer.
+//! Tests that random bytes cause no panic when they are read as a configuration or as the body of an API request. The
+//! fuzz targets run the same checks for longer.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The resources that one client occupies do not block other clients or root.
+//! Tests that the resources that one client occupies do not block other clients or root.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 
@@ -33,7 +33,7 @@ fn serving(name: &str) -> Option<Daemon> {
     Some(daemon)
 }
 
-/// Connects as another user and sends a text. The caller reads the answer.
+/// Connects as the local user `user` and sends the request `text`. The caller reads the response.
 fn sent(daemon: &Daemon, user: u32, text: &str) -> UnixStream {
     let (socket, text) = (daemon.place.settings().daemon.api, text.to_owned());
     let sending = std::thread::spawn(move || {
@@ -49,7 +49,7 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: trivium\r\n\r\n")
 }
 
-/// Returns the first line of an answer.
+/// Returns the first line (status line) of an HTTP response.
 fn status(stream: &mut UnixStream) -> String {
     let mut line = Vec::new();
     let mut byte = [0];
@@ -161,7 +161,7 @@ async fn one_packet_is_explained_at_a_time_for_root_and_one_for_others() {
     assert_eq!(daemon.plane.most_explaining.load(Ordering::Relaxed), 2);
 }
 
-/// Incomplete bodies and streams occupy the share of their client only.
+/// Incomplete request bodies and open streams count only towards the quotas of the client that occupies them.
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_bodies_and_streams_of_others_leave_root_its_own() {
     let Some(daemon) = serving("slow") else { return };

@@ -1,4 +1,4 @@
-//! The API over TCP requires TLS and a token.
+//! Tests that the API over TCP requires TLS and a token.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 
@@ -95,8 +95,8 @@ async fn plain_text_gets_no_answer() {
     assert!(send(stream, "GET", "/healthz", "", Some(TOKEN)).await.is_err());
 }
 
-/// Each route permits the scope that it declares and higher scopes only. A route without a declared scope
-/// requires `root`.
+/// Each API route accepts only clients with the scope that the route declares or a higher scope. A route without a
+/// declared scope requires `root`.
 #[tokio::test]
 async fn each_route_asks_for_its_scope() {
     let daemon = Daemon::new("scopes");
@@ -150,8 +150,8 @@ async fn each_route_asks_for_its_scope() {
     assert!(routes.len() > 60, "{}", routes.len());
 }
 
-/// Idle connections of one host do not prevent connections of other hosts. They prevent connections of this host only
-/// for a short time.
+/// Idle connections of one host do not prevent other hosts from connecting. They prevent the host itself from
+/// connecting only for a short time.
 #[tokio::test]
 async fn idle_connections_keep_nobody_out() {
     let (_daemon, address, tls) = serving("idle");

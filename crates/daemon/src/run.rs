@@ -34,7 +34,7 @@ use crate::vlog;
 /// Number of threads of the control plane's event loop.
 const CONTROL_THREADS: usize = 2;
 /// Number of threads for blocking work of the daemon: OpenFlow rules, databases, `ovs-appctl` and configuration
-/// changes. Blocking requests of API clients have other threads.
+/// changes. Blocking requests of API clients run on separate threads.
 const OWN_BLOCKING_WORK: usize = 16;
 /// Maximum time for which the new daemon process of an upgrade sends watchdog notifications while it starts. If the
 /// start takes longer, the watchdog expires, and the service manager restarts the daemon.
@@ -443,10 +443,9 @@ fn status(plane: &DataPlane) -> String {
     format!("{}, {}", counted(ports, "port"), counted(bridges, "bridge"))
 }
 
-/// Handlers of signals to the daemon. Received signals are kept until [`watch_signals`] handles
-/// them. Readiness is reported by a method of this type, so that the daemon does not report it
-/// before the handlers are installed. A signal without a handler would end the process without
-/// clean-up.
+/// Handlers of signals to the daemon. Received signals are kept until [`watch_signals`] handles them. A signal without
+/// a handler would end the process without clean-up. Therefore, a method of this type reports that the daemon is ready,
+/// which is possible only after the handlers are installed.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

@@ -22,7 +22,8 @@ fn applied(rig: &Rig, text: &str) -> String {
     rig.ok(&["apply", file.to_str().unwrap()])
 }
 
-/// Returns those flags and settings of a device in the hub that a port may change.
+/// Returns the flags and settings of a device in the hub. The value contains only flags and settings that a port may
+/// change.
 fn device(rig: &Rig, name: &str) -> String {
     let link = rig.lab.hub().run(["ip", "-o", "link", "show", "dev", name]).unwrap();
     let path = format!("net.ipv6.conf.{name}.disable_ipv6");
@@ -119,7 +120,8 @@ fn interface(host: &testbed::Namespace, name: &str) -> String {
         + &host.run(["ip", "-o", "link", "show", "dev", name]).unwrap()
 }
 
-/// Each field that a plan reports as changeable at run time changes without a restart, and the change can be reverted.
+/// A change of a field that the plan reports as changeable at run time takes effect without a restart. The change can
+/// be reverted in the same way.
 #[test]
 fn fields_of_devices_of_our_making_change_while_they_run() {
     require!("ip", "ping", "ethtool");
@@ -238,8 +240,9 @@ fn fields_of_ports_change_while_they_run() {
     }
 }
 
-/// Checks that a successor restores the original settings of an existing device, which are part of the hand-over state.
-/// A restarted daemon that adopts the device's hook keeps the original settings as far as possible.
+/// Checks that a successor restores the original settings of an existing device when its port is removed. The settings
+/// are part of the hand-over state. A daemon that is restarted and adopts the device's hook does not know the original
+/// settings, and uses the kernel's default settings instead.
 #[test]
 fn a_successor_gives_a_device_back_as_it_was() {
     require!("ip", "ping", "ethtool", "sysctl");

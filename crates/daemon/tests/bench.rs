@@ -13,7 +13,7 @@ fn bench(arguments: &[&str]) -> Output {
 /// Path of the real prefix table, independent of the working directory.
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/data/rib-prefixes.txt.gz");
 
-/// Scenarios that measure tables and not packets.
+/// Scenarios that measure tables instead of packet forwarding.
 const OF_TABLES: [&str; 14] = [
     "fib-load",
     "route-churn",
@@ -54,8 +54,9 @@ fn every_scenario_reports_and_neither_allocates_nor_loses() {
     }
 }
 
-/// Runs a scenario, checks the invariants of its report, and returns four figures in nanoseconds per packet: the total
-/// derived from the packet rate, the cost, the cost in the best slice, and the cost of the traffic source.
+/// Runs a scenario, checks the invariants of its report, and returns four times in nanoseconds per packet: the time
+/// that follows from the packet rate, the processing cost of the engine, this cost in the best time slice, and the cost
+/// of the traffic source.
 fn reported(scenario: &str) -> (f64, f64, f64, f64) {
     let output = bench(&[scenario, "--seconds", "0.3", "--table", TABLE]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -111,7 +112,8 @@ fn no_packet_is_lost_while_routes_change() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("one worker only"));
 }
 
-/// Returns a figure of a report. If the report has several rows, the figure comes from the row with this name.
+/// Returns a number of a report by its name. If the report has several rows, the number comes from the row with the
+/// name `row`.
 fn figure(report: &Value, row: &str, name: &str) -> f64 {
     let rows = report["rows"].as_array();
     let own = rows.map_or(Some(report), |rows| rows.iter().find(|own| own["row"] == row));

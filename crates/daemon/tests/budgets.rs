@@ -49,7 +49,8 @@ fn it_carries_within_a_second_of_a_restart() {
     }
 }
 
-/// Returns the time from the start of the process until the first packet of the flow arrives at the receiver.
+/// Stops the daemon with the signal `end` and starts it again. Returns the time from the start of the new process until
+/// the first packet of the flow arrives at the receiver.
 fn restart(rig: &mut Rig, configuration: &str, flow: &UdpFlow, end: Signal) -> Duration {
     rig.daemon.take().unwrap().stop(end, PATIENCE).unwrap();
     // Packets in flight arrive before the flow stops.
@@ -72,7 +73,7 @@ fn restart(rig: &mut Rig, configuration: &str, flow: &UdpFlow, end: Signal) -> D
     taken
 }
 
-/// Returns CPU time in nanoseconds and number of voluntary context switches for each thread of a process.
+/// Returns the CPU time in nanoseconds and the number of voluntary context switches of each thread of a process.
 fn done(pid: u32) -> BTreeMap<String, (u64, u64)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let of_one = |task: std::fs::DirEntry| {
@@ -91,14 +92,15 @@ fn done(pid: u32) -> BTreeMap<String, (u64, u64)> {
 struct Share {
     /// Share of a core that the process takes.
     core: f64,
-    /// Wake-ups of its threads per second.
+    /// Wake-ups per second of all threads of the process.
     wake_ups: f64,
     /// Share of a core that the reference thread takes in the period.
     yardstick: f64,
 }
 
 impl Share {
-    /// Measures a process for ten seconds. Samples are frequent, so that threads that end are counted.
+    /// Measures the resource usage of a process for ten seconds. The usage is sampled frequently, so that threads that
+    /// end during the measurement are counted as well.
     fn of(pid: u32) -> Share {
         let time = Duration::from_secs(10);
         let yardstick = std::thread::spawn(move || yardstick(time));

@@ -112,8 +112,8 @@ fn an_interrupt_and_a_kill_leave_nothing() {
     }
 }
 
-/// Creates a directory for PATH with all commands of the usual PATH, except that `name` is replaced by
-/// `instead` or missing.
+/// Creates a directory with links to all commands in `PATH`, for use as `PATH` of a test. The command `name` is
+/// replaced by `instead`, or left out if `instead` is `None`.
 fn commands_without(directory: &Path, name: &str, instead: Option<&str>) {
     std::fs::create_dir_all(directory).unwrap();
     let path = std::env::var_os("PATH").unwrap();

@@ -280,8 +280,8 @@ fn stations_of_a_port_without_a_link_are_forgotten() {
     .unwrap();
 }
 
-/// An attempt to open a port changes the port's device, and reverts the change if the attempt fails. These changes must
-/// not trigger the next attempt.
+/// Checks that an attempt to open a port does not trigger the next attempt. Each attempt changes the port's device, and
+/// reverts the change if the attempt fails. The daemon must not treat these changes as a reason to try again.
 #[test]
 fn a_port_that_cannot_be_opened_is_tried_a_few_times_a_second() {
     require!("ip", "ping", "ethtool");
@@ -356,7 +356,7 @@ fn a_device_that_claims_many_queues_takes_no_frames_of_other_ports() {
     rig.until_reachable(1, 3);
 }
 
-/// Checks that no packet is lost that a container sends directly after its link comes up.
+/// Checks that packets that a container sends directly after its link comes up are not lost.
 #[test]
 fn no_packet_is_lost_when_a_link_comes_up() {
     require!("ip", "ping", "ethtool");

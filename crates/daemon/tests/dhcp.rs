@@ -12,7 +12,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testbed::{LabError, Process, eventually, require};
 
-/// Name of the device of a router interface, and the field of the interface's state that describes the relay.
+/// The device of a router interface, by name, and the name of the field that describes the DHCP relay in the
+/// interface's state.
 type Which = (&'static str, &'static str);
 
 const FOUR: Which = ("h1", "dhcp_relay");
@@ -61,7 +62,8 @@ fn server(rig: &Rig, more: &[&str]) -> Process {
     server
 }
 
-/// Starts a client that keeps its address. The client ends after `tries` attempts without an answer.
+/// Starts a DHCP client (udhcpc) on the first host. The client assigns the leased address to `device` and does not
+/// remove it. The client ends after `tries` requests without an answer.
 fn client(rig: &Rig, device: &str, tries: &str) -> Process {
     let script = rig.write(
         "lease",
@@ -77,12 +79,12 @@ fn client(rig: &Rig, device: &str, tries: &str) -> Process {
     rig.hosts[0].spawn(line.into_iter().chain([script.to_str().unwrap()])).unwrap()
 }
 
-/// Returns the addresses of the client and of its router.
+/// Waits until the DHCP client has a lease. Returns the leased address and the address of the router, as text.
 fn lease(client: &mut Process) -> String {
     client.wait_for_line("bound ", PATIENCE).unwrap().replace("bound ", "")
 }
 
-/// Returns the result of [`lease`] and ends the client.
+/// Waits for a lease like [`lease`], ends the client, and returns the addresses.
 fn lease_of(mut client: Process) -> String {
     let lease = lease(&mut client);
     client.stop(Signal::TERM, PATIENCE).unwrap();

@@ -232,7 +232,8 @@ fn every_disturbance_is_found_and_mended() {
     }
 }
 
-/// An XDP program on the peer device receives the port's frames first.
+/// If an XDP program is attached to the peer of a port's veth device, that program receives the port's frames first.
+/// The doctor reports the program by name.
 #[test]
 fn the_program_of_a_peer_is_named() {
     require!("ip", "ethtool");

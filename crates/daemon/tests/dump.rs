@@ -23,7 +23,7 @@ fn read(path: &Path) -> Vec<Record> {
     all
 }
 
-/// Returns name and tag of the program on h1.
+/// Returns the name and the tag of the XDP program on h1.
 fn program(rig: &Rig) -> (String, String) {
     let text = rig.ok(&["xdp", "status", "h1", "--seconds", "0", "--json"]);
     let hooks: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -39,14 +39,14 @@ fn program_until(rig: &Rig, name: &str) -> String {
     wanted.unwrap()
 }
 
-/// Starts a dump in the background.
+/// Starts `trivium xdp dump` for h1 in the background.
 fn dumping(rig: &Rig, arguments: &[&str]) -> Process {
     let mut command = Command::new(TRIVIUM);
     command.env("TRIVIUM_SOCKET", rig.socket()).args(["xdp", "dump", "h1"]).args(arguments);
     Process::start(command).unwrap()
 }
 
-/// Starts a daemon whose hook on h1 drops UDP and steers other frames to the worker.
+/// Starts a daemon whose hook on h1 drops UDP packets to port 7 and passes all other frames to the worker.
 fn started() -> Rig {
     let mut rig = Rig::new(2);
     let ports = rig.configuration("").replace("device = \"h1\"", "device = \"h1\"\nfilter = \"edge\"");
@@ -113,7 +113,8 @@ fn frames_are_shown_before_and_after_the_hook_with_verdicts() {
     assert_eq!(program_until(&rig, "trivium_port"), tag);
 }
 
-/// Captures start and end under traffic without loss or reordering. A second capture is refused while one runs.
+/// A capture can start and end under traffic without packet loss or reordering. A second capture is refused while the
+/// first one runs.
 #[test]
 fn a_dump_costs_no_packet() {
     require!("ip", "ping", "ethtool");
@@ -150,8 +151,8 @@ fn a_dump_costs_no_packet() {
     }
 }
 
-/// A successor (after an upgrade, or after a kill and a restart) replaces the program with the capture by a program
-/// without it. Filter rules are in force the whole time.
+/// A successor process (after an upgrade, or after a kill and a restart) ends a running capture. It replaces the hook's
+/// program, which contains capture code, by a program without capture code. Filter rules are in force the whole time.
 #[test]
 fn a_successor_takes_the_capture_away() {
     require!("ip", "ping", "ethtool");

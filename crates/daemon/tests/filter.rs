@@ -1,5 +1,4 @@
-//! Tests filters with the real binary between real hosts: dropped and passed packets, changes under traffic, and
-//! restarts after a kill.
+//! Tests filters with the real binary between real hosts: dropped packets, changes under traffic, restarts.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -78,7 +77,7 @@ fn nothing_passes_before_the_filter_of_a_new_port_is_there() {
     flow.stop().unwrap();
 }
 
-/// Checks that no packet passes while a port is opened again with other settings. The port has no program for a moment.
+/// Checks that no filtered packet passes while a port that is opened again with other settings has no program.
 #[test]
 fn nothing_passes_between_two_programs_of_a_port() {
     require!("ip", "ethtool");
@@ -102,7 +101,7 @@ fn nothing_passes_between_two_programs_of_a_port() {
     assert!(leak.arrived() > 0, "{said}");
 }
 
-/// A port gets a filter in the same change in which it leaves a bridge and is given back to the kernel.
+/// Checks that no filtered packet passes if one change removes a port from its bridge and adds a filter to the port.
 #[test]
 fn nothing_passes_when_a_port_leaves_its_bridge_and_gets_a_filter() {
     require!("ip", "ethtool");
@@ -129,8 +128,7 @@ fn nothing_passes_when_a_port_leaves_its_bridge_and_gets_a_filter() {
     assert!(leak.arrived() > 0, "{said}");
 }
 
-/// Checks that no packet passes when a starting daemon detaches the hook of a killed daemon, because the daemon cannot
-/// take the hook over.
+/// Checks that no filtered packet passes while a starting daemon replaces the hook of a killed daemon.
 #[test]
 fn nothing_passes_when_a_start_replaces_the_hook_of_a_killed_daemon() {
     require!("ip", "ethtool");
@@ -158,7 +156,6 @@ fn nothing_passes_when_a_start_replaces_the_hook_of_a_killed_daemon() {
     // The hook is pinned, and the next one is not.
     rig.start(&unpinned);
     assert_eq!(leak.arrived(), 0, "a hook without a pin");
-    // No guard program remains: the kernel receives the frames that the filter does not drop.
     let said = applied(&rig, &unpinned.replace("\"drop\"", "\"count\""));
     assert!(leak.arrived() > 0, "{said}");
 }
@@ -186,8 +183,8 @@ fn nothing_passes_while_a_detached_hook_is_put_back() {
     assert_eq!(leak.arrived(), 0);
 }
 
-/// Another program takes the place of a port's hook, so that the port cannot be opened again. Meanwhile a guard drops,
-/// and `doctor` says so.
+/// Checks that no filtered packet passes while another XDP program is attached in place of a port's hook, so that the
+/// port cannot be opened again. A guard program drops the frames meanwhile, and `doctor` reports this.
 #[test]
 fn nothing_passes_while_another_program_has_the_place_of_a_hook() {
     require!("ip", "ethtool", "bpftool", "clang");
@@ -265,8 +262,7 @@ fn a_flood_is_dropped_while_ping_passes_and_rules_change_under_it() {
     assert!(said.contains("rule ping") && said.contains("up, to the worker"), "{said}");
     assert_eq!(packets(&rig, "ping"), counted, "nothing was counted");
 
-    // A rule is replaced by another one with its name. The flood passes, and the counters of both rules
-    // continue.
+    // A rule is replaced by another one with its name. The flood passes, and both counters continue.
     let (pings, flood) = (packets(&rig, "ping"), packets(&rig, "flood"));
     assert!(pings >= 3);
     let other = with_filter(&rig, &format!("{FLOOD}destination_port = 9\n{PING}"));
@@ -457,8 +453,8 @@ fn what_the_hook_cannot_have_is_found_by_check() {
 const SAMPLED: &str =
     "[[filter.edge.rule]]\nname = \"some\"\naction = \"sample\"\none_in = 1\nprotocol = \"udp\"\n";
 
-/// Frames that rules sample are delivered immediately to the terminal or to a file. The client selects them by filter
-/// or by port. Delivery continues after a kill of the daemon.
+/// Frames that filter rules sample are delivered immediately to the terminal or to a file. The client names the filter,
+/// or a port whose samples it wants. Samples are also delivered after the daemon was killed and restarted.
 #[test]
 fn samples_are_followed() {
     require!("ip", "ping", "ethtool");
@@ -707,8 +703,7 @@ fn rules_that_are_added_at_once_all_stand_and_one_ends() {
     rig.until_reachable(1, 2);
 }
 
-/// Checks that a million prefixes are read from a file within seconds. Packets of real hosts test the lookups in the
-/// block list.
+/// Checks that a million prefixes are read from a file within seconds, and that hosts' packets are looked up in them.
 #[test]
 fn a_million_prefixes_are_read_from_a_file_within_seconds() {
     require!("ip", "ping", "ethtool");

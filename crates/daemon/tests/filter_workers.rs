@@ -20,7 +20,7 @@ struct Guest {
     namespace: Namespace,
 }
 
-/// Sets a flag on drop. Threads that poll the flag therefore end even if the test fails.
+/// Guard that sets a flag when it is dropped, even if the test fails. Threads that poll the flag then end.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -32,7 +32,7 @@ impl Drop for Ends<'_> {
 const PORT: &str = "kind = \"tap\"\ndevice = \"vm0\"\nfilter = \"edge\"\n";
 const TELNET: &str = "[[filter.edge.rule]]\nname = \"telnet\"\naction = \"drop\"\nprotocol = \"udp\"\n\
                       destination_port = 23\n";
-/// Rule with a rate limit for each source. The token bucket does not refill during a test.
+/// Filter rule with a separate rate limit for each source. The token bucket does not refill during a test.
 const EACH: &str = "[[filter.edge.rule]]\nname = \"each\"\naction = \"limit\"\nrate = 1\nunit = \"packets\"\n\
                     per = 3600\nburst = 2\nper_source = { ipv4 = 32, ipv6 = 64 }\nprotocol = \"udp\"\n\
                     destination_port = 53\n";
@@ -80,7 +80,8 @@ fn tagged(vlan: u16, frame: &[u8]) -> Vec<u8> {
     [addresses, &[0x81, 0, high, low], others].concat()
 }
 
-/// Returns the counters of a rule: matched packets and packets on which it acted.
+/// Returns two counters of a filter rule: the number of matched packets, and the number of packets to which the action
+/// of the rule was applied.
 fn counted(rig: &Rig, rule: &str) -> (u64, u64) {
     let shown: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "filters", "--json"])).unwrap();
     let rules = shown[0]["rules"].as_array().unwrap();
@@ -300,7 +301,8 @@ fn sources_are_blocked_on_a_tap() {
     assert_eq!(counted(rig, "blocked"), (2, 2));
 }
 
-/// A port uses the current content of the list's file, even if the filter had no port when the file changed.
+/// A port applies the current content of the block list's file, even if no port referred to the filter when the file
+/// changed.
 #[test]
 fn a_list_that_changed_without_a_port_is_the_new_one() {
     require!("ip", "ethtool");
@@ -365,7 +367,8 @@ fn what_needs_a_hook_is_refused_on_a_tap() {
     until_counted(rig, "rest", (1, 0));
 }
 
-/// Tests the filter of a TAP that is a router's port with VLAN interfaces.
+/// Tests the filter of a TAP port that belongs to a router and has VLAN interfaces. The rule matches only packets in
+/// one of the VLANs.
 #[test]
 fn a_routers_tap_is_filtered_by_vlans() {
     require!("ip", "ethtool");

@@ -15,7 +15,7 @@ use rig::frr::Frr;
 use rig::{PATIENCE, Rig};
 use testbed::{UdpFlow, eventually, require};
 
-/// Maximum time to establish a session on a loaded machine. The sessions' timers run for seconds.
+/// Maximum time to establish a session on a loaded machine. The timers of the sessions are set to several seconds.
 const SESSION: Duration = Duration::from_secs(60);
 /// Number of prefixes that h1 announces: 10.50.0.0/24, 10.50.1.0/24 and so on.
 const PREFIXES: u64 = 100;
@@ -113,7 +113,7 @@ impl Network {
         why["route"]["protocol"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Returns the number of packets that the kernel has forwarded.
+    /// Returns the number of packets that the kernel has forwarded instead of a worker.
     fn by_kernel(&self) -> u64 {
         let snmp = self.rig.lab.hub().run(["cat", "/proc/net/snmp"]).unwrap();
         let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Ip: "));
@@ -190,13 +190,13 @@ fn prefix(text: &str) -> Prefix<IpAddr> {
     Prefix { address: address.parse().unwrap(), length: length.parse().unwrap() }
 }
 
-/// Connects a test client from the router's namespace.
+/// Connects a test client in the router's namespace to the FPM socket of the daemon.
 fn connect(rig: &Rig) -> TcpStream {
     rig.lab.hub().inside(|| Ok(TcpStream::connect(ADDRESS).unwrap())).unwrap()
 }
 
-/// Returns a route target: the next hop h1, through the router's device to h1, which is identified by the kernel's
-/// interface index.
+/// Returns the target of a route for FPM messages: the next hop is h1, and the output device is the router's device to
+/// h1, identified by the kernel's interface index.
 fn target(rig: &Rig) -> Target {
     let shown = rig.lab.hub().run(["ip", "-o", "link", "show", "h1"]).unwrap();
     let (index, _) = shown.split_once(':').unwrap();

@@ -1,6 +1,6 @@
-//! Routing daemons on a virtual router: FRR in the router's namespace, and FRR and BIRD on its neighbours. Sessions
-//! pass through the ports to the kernel, the daemons install routes into the kernel, and workers forward packets
-//! according to these routes.
+//! Tests routing daemons on a virtual router: FRR in the router's namespace, and FRR and BIRD on its neighbours. The
+//! packets of the routing sessions pass through the ports to the kernel, the daemons install routes into the kernel,
+//! and workers forward packets according to these routes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,8 @@ use rig::frr::Frr;
 use rig::{PATIENCE, Rig};
 use testbed::{Namespace, Process, UdpFlow, eventually, require};
 
-/// Maximum time to establish sessions and adjacencies on a loaded machine. Their timers run for seconds.
+/// Maximum time to establish sessions and adjacencies on a loaded machine. The timers of the daemons are set to several
+/// seconds.
 const SESSION: Duration = Duration::from_secs(40);
 
 /// Number of prefixes that h1 announces: 10.50.0.0/24, 10.50.1.0/24 and so on.
@@ -36,9 +37,9 @@ router bgp 65000
  exit-address-family
 ";
 
-/// Additional configuration for IPv6 with FRR on h1, which tests that kill bgpd do not use. When the initial update of
-/// one address family ends, FRR 8.4 sometimes assumes that the update of both families has ended, and drops routes of
-/// the other family for a short time.
+/// Additional IPv6 configuration of bgpd in the router's namespace, for FRR on h1. Tests that kill bgpd do not use this
+/// configuration: when the initial update of one address family ends, FRR 8.4 sometimes assumes that the updates of
+/// both families have ended, and drops routes of the other family for a short time.
 const HUB_BGP6: &str = "
  neighbor fd00:8:1::2 remote-as 65001
  neighbor fd00:8:1::2 timers connect 1
@@ -255,7 +256,7 @@ impl Network {
         if said.contains("3 received") { Ok(()) } else { Err(said) }
     }
 
-    /// Announces or withdraws the upper half of h1's prefixes.
+    /// Announces (`whether` is true) or withdraws (`whether` is false) the upper half of h1's prefixes.
     fn announce(&self, whether: bool) {
         match &self.one {
             Speaker::Frr(frr) => {
@@ -280,7 +281,7 @@ impl Network {
         routes.iter().filter(|route| route["protocol"] == "bgp").count()
     }
 
-    /// Waits until h1's session over IPv4 is established (`whether` is true) or down (`whether` is false).
+    /// Waits until h1's BGP session over IPv4 is established (`whether` is true) or down (`whether` is false).
     fn until_session(&self, whether: bool) {
         eventually(&format!("h1 has its session: {whether}"), SESSION, || {
             let there = match &self.one {
@@ -328,7 +329,7 @@ impl Network {
     }
 }
 
-/// Ends the flows, and checks that no packet was lost.
+/// Stops the flows, and checks that no packet of them was lost.
 fn whole(flows: [UdpFlow; 2]) {
     for (flow, to) in flows.into_iter().zip(["h1", "h2"]) {
         let report = flow.stop().unwrap();

@@ -19,10 +19,11 @@ use rig::{PATIENCE, Rig};
 use rustix::process::Signal;
 use testbed::{Namespace, Process, eventually, require};
 
-/// Maximum time to establish adjacencies on a loaded machine. Their timers run for seconds.
+/// Maximum time to establish adjacencies on a loaded machine. The timers of the daemons are set to several seconds.
 const SESSION: Duration = Duration::from_secs(60);
 
-/// Configuration of ospf6d on the router and on h1. `DEVICE` and `ID` are replaced.
+/// Configuration of ospf6d on the router and on h1. The words `DEVICE` and `ID` are placeholders for the device and the
+/// router ID.
 const OSPF6: &str = "\
 interface DEVICE
  ipv6 ospf6 area 0
@@ -65,8 +66,8 @@ interface DEVICE
  isis bfd
  isis bfd profile quick
 ";
-/// Configuration of BFD. Failure is detected after 800 ms, so that a delay on a busy machine does not count as a
-/// failure.
+/// Configuration of BFD. A failure is detected after 800 ms. The time is long enough that a delay on a busy machine is
+/// not taken for a failure.
 const BFD: &str = "\
 bfd
  profile quick
@@ -97,7 +98,8 @@ fn start(hosts: u8) -> Rig {
     rig
 }
 
-/// Adds addresses to a host, which represent the networks that are reachable through the host.
+/// Adds addresses to the loopback device of a host. The addresses represent networks that are reachable through the
+/// host.
 fn behind(namespace: &Namespace, addresses: &[&str]) {
     namespace.run(["sysctl", "-qw", "net.ipv6.conf.lo.disable_ipv6=0"]).unwrap();
     for address in addresses {
@@ -105,7 +107,8 @@ fn behind(namespace: &Namespace, addresses: &[&str]) {
     }
 }
 
-/// Returns the protocol and the gateways of the router's route to an address.
+/// Returns the output of `trivium show why`, which contains the protocol and the gateways of the router's route to an
+/// address.
 fn why(rig: &Rig, to: &str) -> serde_json::Value {
     serde_json::from_str(&rig.ok(&["show", "why", to, "--json"])).unwrap()
 }
@@ -243,7 +246,7 @@ fn ospf3_isis_rip_ripng_and_bfd_run_above() {
     assert_eq!(drift["drifted"], 0, "{drift}");
 }
 
-/// Starts keepalived with a virtual address that two instances share.
+/// Starts keepalived in a namespace. Two instances of keepalived in different namespaces share one virtual address.
 fn keepalived(rig: &Rig, namespace: &Namespace, name: &str, device: &str, priority: u8) -> Process {
     let file = rig.write(
         &format!("{name}.conf"),

@@ -18,7 +18,7 @@ use testbed::{Process, UdpFlow, eventually, real_prefixes, require};
 /// Default number of prefixes, taken evenly from the table. exabgp and FRR need more than a minute for the
 /// complete table.
 const PREFIXES: usize = 50_000;
-/// Maximum time for the table to arrive.
+/// Maximum time until the whole routing table has arrived at the router.
 const PATIENT: Duration = Duration::from_secs(600);
 
 const HUB: &str = "\
@@ -92,7 +92,7 @@ fn router(rig: &Rig) -> serde_json::Value {
     all[0].clone()
 }
 
-/// Waits until kernel and router have `count` BGP routes, and prints the time.
+/// Waits until both the kernel and the router have `count` BGP routes, and prints the time that this took.
 fn until_routes(rig: &Rig, what: &str, count: usize) {
     let begin = Instant::now();
     let by_bgp =

@@ -1,5 +1,5 @@
-//! Tests the state of hooks that the real binary reports (`trivium xdp status`), compared with the output of the
-//! kernel's own tools.
+//! Tests the state of hooks (XDP programs on the ports' devices) that `trivium xdp status` reports. The state is
+//! compared with the output of the kernel's own tools.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,13 +11,14 @@ use rig::Rig;
 use serde_json::Value;
 use testbed::{UdpFlow, require};
 
-/// Returns the output of `xdp status`. By default, the command measures the runs of the program.
+/// Returns the output of `trivium xdp status`. Unless the arguments say otherwise, the command measures the runs of the
+/// program.
 fn status(rig: &Rig, arguments: &[&str]) -> Vec<Value> {
     let text = rig.ok(&[&["xdp", "status", "--json"], arguments].concat());
     serde_json::from_str(&text).unwrap()
 }
 
-/// Returns the kernel's state of a device in the hub.
+/// Returns the state of a device in the hub as `ip -d link show` reports it.
 fn link(rig: &Rig, device: &str) -> Value {
     let text = rig.lab.hub().run(["ip", "-d", "-j", "link", "show", "dev", device]).unwrap();
     serde_json::from_str::<Value>(&text).unwrap()[0].clone()
@@ -86,7 +87,8 @@ fn the_status_is_what_the_kernel_says() {
     assert_eq!(rig.trivium(&["xdp", "status", "--seconds", "61"]).status.code(), Some(2));
 }
 
-/// The kernel counts the runs of programs only during a request, and not afterwards.
+/// The kernel counts the runs of BPF programs only while a client measures them with `trivium xdp status`, and not
+/// afterwards.
 #[test]
 fn runs_are_counted_for_as_long_as_asked() {
     require!("ip", "ping", "ethtool");

@@ -20,8 +20,8 @@ fn begin(rig: &Rig, arguments: &[&str]) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Returns two configurations. Both drop the flood, and the rest differs so that each change replaces
-/// programs and maps.
+/// Returns two configurations between which the test changes back and forth. Both drop the flood. Otherwise, they
+/// differ so that each change replaces programs and maps.
 fn configurations(rig: &Rig, list: &std::path::Path) -> [String; 2] {
     let flood = "[[filter.edge.rule]]\nname = \"flood\"\naction = \"drop\"\nprotocol = \"udp\"\nsource = \"10.8.0.1\"\n";
     let ports = rig.configuration("").replace("device = \"h1\"", "device = \"h1\"\nfilter = \"edge\"");

@@ -157,8 +157,8 @@ fn one_queue_is_spread_over_workers_in_order() {
     assert!(taken > 0, "{workers}");
 }
 
-/// Checks that the queues of a port are distributed over the workers when the port's device appears. The device does
-/// not exist when the daemon starts.
+/// Checks that the queues of a port are distributed over the workers when the port's device appears after the start of
+/// the daemon.
 #[test]
 fn a_port_that_has_waited_for_its_device_is_spread() {
     require!("ip", "ethtool");

@@ -72,7 +72,7 @@ fn a_kernel_without_af_xdp_is_named() {
     rig.daemon = Some(daemon);
 }
 
-/// Returns a configuration whose frame memory takes this number of 2 MiB pages.
+/// Returns a configuration whose frame memory occupies `pages` huge pages of 2 MiB.
 fn with_pages(rig: &Rig, pages: u64) -> String {
     let memory = format!("frames = {}\nhuge_pages = \"require\"\n", pages << 10);
     rig.configuration("persist = false").replace("frames = 32768\nhuge_pages = \"off\"\n", &memory)
@@ -85,14 +85,15 @@ fn memory(key: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Returns the number of reserved huge pages that no process has claimed.
+/// Returns the number of huge pages that are neither in use nor reserved for a process.
 fn free_pages() -> u64 {
     memory("HugePages_Free:") - memory("HugePages_Rsvd:")
 }
 
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
 
-/// Additional reserved huge pages. The reservation ends when the value is dropped.
+/// Huge pages that a test reserves in addition to those of the machine. The reservation is reverted when the value is
+/// dropped.
 struct Reservation {
     before: String,
 }

@@ -23,8 +23,8 @@ fn frame(to: [u8; 6], from: [u8; 6], payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns the number of frames to the address `to` that arrive at `wire` before the end frame. `sender` sends the end
-/// frame to the address `last`.
+/// Returns the number of frames to the address `to` that arrive at `wire` before the frame that ends the counting.
+/// `sender` sends this last frame to the address `last`.
 fn count(wire: &RawReceiver, to: [u8; 6], sender: &RawSender, payload: &[u8], last: [u8; 6]) -> u64 {
     sender.send(&frame(last, [2, 0, 0, 0, 0, 0xee], END)).unwrap();
     let wanted = |frame: &[u8]| frame.starts_with(&to) && frame.ends_with(payload);

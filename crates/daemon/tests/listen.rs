@@ -30,8 +30,9 @@ fn a_tcp_port_in_use_is_named() {
     assert!(!rig.socket().exists(), "nothing is left of a daemon that did not start");
 }
 
-/// The daemon uses the socket path on its command line even if an applied file names another path. Successors use this
-/// path as well. Commands that need no socket refuse the option.
+/// The daemon uses the socket path on its command line even if a configuration file that is applied later contains
+/// another path. After an upgrade, the new process uses this path as well. Commands that need no socket refuse the
+/// option `--socket`.
 #[test]
 fn the_socket_of_the_command_line_is_listened_on() {
     require!("ip");
@@ -61,7 +62,8 @@ fn the_socket_of_the_command_line_is_listened_on() {
     rig.ok(&["--socket", other, "stop"]);
 }
 
-/// Clients of a daemon that is stopped by a signal do not block. They report the socket and suggest a next step.
+/// Client commands do not wait forever for a daemon that is stopped by SIGSTOP. They report the socket and suggest a
+/// next step.
 #[test]
 fn a_daemon_that_does_not_answer_is_named() {
     require!("ip");

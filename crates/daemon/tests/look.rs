@@ -67,8 +67,8 @@ fn a_capture_keeps_ports_directions_and_reasons() {
     }
 }
 
-/// Regression test for the review of 2026-11-23: drops on an output port were counted and captured as if the packets
-/// had been received on that port.
+/// Packets that are dropped at an output port are counted and captured at the port that received them. Regression test
+/// for the review of 2026-11-23: they were counted as if the output port had received them.
 #[test]
 fn drops_at_an_output_are_told_where_the_packets_came_in() {
     require!("ip", "ping", "ethtool");
@@ -119,8 +119,8 @@ fn drops_at_an_output_are_told_where_the_packets_came_in() {
     .unwrap();
 }
 
-/// Regression test for the review of 2026-11-23: the capture file had only 40 octets after SIGTERM, and the exit status
-/// was 0 after the daemon had stopped.
+/// A capture file is complete after SIGTERM, and `capture` fails if the daemon ends. Regression test for the review of
+/// 2026-11-23: the file had only 40 octets after SIGTERM, and the exit status was 0 after the daemon had stopped.
 #[test]
 fn a_capture_is_whole_when_it_is_ended_from_outside() {
     require!("ip", "ping", "ethtool");
@@ -192,7 +192,8 @@ fn flushed_addresses_are_learned_again() {
     assert_eq!(rig.trivium(&["flush", "br0", "--vlan", "5000"]).status.code(), Some(1));
 }
 
-/// An upgrade without a path starts the daemon's own binary. `stop` ends the current process.
+/// If `trivium upgrade` is called without a path, the daemon's own binary is started. `trivium stop` then ends the
+/// process that was started by the upgrade.
 #[test]
 fn an_upgrade_to_the_own_binary_and_a_stop() {
     require!("ip", "ping", "ethtool");

@@ -59,7 +59,8 @@ const SERIES: [(&str, u64); 6] = [
     ("trivium_port_drops_total{port=\"h1\"}", 0),
 ];
 
-/// Sends frames, and waits until the metrics have counted exactly these frames.
+/// Sends `count` frames, and waits until the counters in the metrics have increased by exactly the numbers that these
+/// frames cause.
 fn counts(rig: &Rig, metrics: impl Fn() -> String, count: u64) {
     let read = || {
         let text = metrics();

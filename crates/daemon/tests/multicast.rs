@@ -88,7 +88,8 @@ impl Group {
         wires.iter().map(|wire| wire.count_until(to_group, last, PATIENCE).unwrap()).collect()
     }
 
-    /// Waits until the group is forwarded to the wanted hosts, and then sends a round of packets.
+    /// Waits until packets to the group reach exactly the hosts in `wanted`, then sends a round of packets and checks
+    /// that every packet reaches these hosts only.
     fn until(&self, what: &str, wires: &[RawReceiver], wanted: [bool; 3]) {
         let times = |count| wanted.map(|wanted| if wanted { count } else { 0 });
         eventually(&format!("{}: {what}", self.address), PATIENCE, || {
@@ -208,7 +209,7 @@ fn an_mld_querier_is_a_router_and_its_question_ends_a_membership() {
     asked("MLD");
 }
 
-/// Without snooping, joins have no effect.
+/// A bridge without snooping floods packets to a multicast group to all hosts, even after a host has joined the group.
 #[test]
 fn a_bridge_that_does_not_snoop_floods() {
     require!("ip", "ethtool", "sysctl");

@@ -1,5 +1,6 @@
-//! Tests hot flows of OpenFlow rules in the hook (XDP program), with the real binary between real hosts: counters,
-//! effects of rule changes, and that no packet is lost or reordered when a flow moves between hook and worker.
+//! Tests OpenFlow flows that are offloaded to the hook (XDP program), with the real binary between real hosts. The
+//! tests check the counters and the effects of rule changes, and that no packet is lost or reordered when a flow moves
+//! between hook and worker.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +13,7 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{UdpFlow, eventually, require};
 
-/// Starts hosts whose devices accept redirected frames, on a bridge without rules.
+/// Starts the daemon with a bridge without rules. The devices of the hosts accept redirected frames.
 fn start(hosts: u8) -> Rig {
     let mut rig = Rig::new(hosts);
     for host in &rig.hosts {
@@ -43,7 +44,7 @@ fn ofctl(rig: &Rig, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Returns the number of packets of the rules that `what` selects.
+/// Returns the number of packets that the rules that `what` selects have matched.
 fn counted(rig: &Rig, what: &str) -> u64 {
     let flows = ofctl(rig, &["dump-flows", what]);
     flows.split("n_packets=").skip(1).filter_map(|part| part.split(',').next()?.parse::<u64>().ok()).sum()
@@ -56,7 +57,7 @@ fn hook(rig: &Rig, port: &str, counter: &str) -> u64 {
     status[0]["counters"][counter].as_u64().unwrap_or_else(|| panic!("{status}"))
 }
 
-/// Waits until the hook alone handles a port's packets.
+/// Waits until a port's hook processes at least 90 % of the port's packets itself, instead of passing them to workers.
 fn until_in_the_hook(rig: &Rig, port: &str, counter: &str) {
     let shown = || format!("{}{}", rig.ok(&["show", "bridges"]), rig.ok(&["show", "ports"]));
     eventually("the flow is in the hook", PATIENCE, || {
@@ -253,8 +254,8 @@ fn a_daemon_that_was_killed_leaves_flows_for_a_while() {
     until_in_the_hook(&rig, "h1", "flow_forwarded");
 }
 
-/// In the hook, flows with the action `NORMAL` use the bridge's MAC table. Workers learn addresses and flood frames to
-/// unknown addresses.
+/// In the hook, flows with the action `NORMAL` are forwarded according to the bridge's MAC table. Frames from new
+/// addresses and frames to unknown addresses are processed by workers.
 #[test]
 fn known_stations_are_answered_for_flows_by_normal() {
     require!("ip", "ping", "ethtool", "ovs-ofctl");

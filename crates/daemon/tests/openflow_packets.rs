@@ -21,11 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Time to wait for frames that must not arrive.
 const QUIET: Duration = Duration::from_millis(8);
 
-/// The bridge under test, with the test's ends of the cables to the bridge's ports.
+/// The bridge under test. Cables connect its ports to the namespace from which the test sends and receives frames.
 struct Bench {
     rig: Rig,
     cables: Cables,
-    /// Namespace of the other ends of the cables.
+    /// Namespace that contains the test's ends of the cables.
     _wire: Namespace,
     socket: PathBuf,
     /// Process of `ovs-ofctl monitor`, which prints packet-ins.
@@ -111,7 +111,8 @@ impl Bench {
         eventually(part, PATIENCE, shown).map_err(|error| error.to_string())
     }
 
-    /// Returns the frames that leave until `count` frames have left, and any additional frames that follow directly.
+    /// Returns the frames that have left the bridge. Waits until `count` frames have left, and then a short time for
+    /// additional frames.
     fn collect(&self, count: usize) -> Vec<Output> {
         let (mut left, mut deadline) = (Vec::new(), Instant::now() + PATIENCE);
         loop {

@@ -1,4 +1,5 @@
-//! Packet-ins to controllers and rules learned from packets, on the real binary, with the stock `ovs-ofctl`.
+//! Tests packet-ins to controllers, and rules that are learned from packets, with the real binary and the stock
+//! `ovs-ofctl`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

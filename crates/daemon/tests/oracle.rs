@@ -1,16 +1,19 @@
-//! Compares a Trivium router with the kernel. Two namespaces have equal devices, addresses, routes and neighbours. In
-//! one namespace the kernel alone routes, and in the other a Trivium router. Both receive equal frames, some valid and
-//! some malformed, and the test compares the output byte by byte. A [`Rule`] names each permitted difference, and any
-//! other difference fails the test.
+//! Compares a Trivium router with the kernel. Two namespaces have equal devices, addresses, routes and neighbours. One
+//! namespace has a Trivium router. In the other, the kernel routes alone. Both receive equal frames, some valid and some
+//! malformed, and the test compares the output byte by byte. A [`Rule`] names each permitted difference, and any other
+//! difference fails the test.
 //!
 //! ```text
-//!   wire:  kl ── left ┌ kernel ┐ right ── kr        every frame bears its number all through its payload (a mark), by which
-//!          tl ── left └ ours   ┘ right ── tr        what comes out is known, within an ICMP error or a fragment, too
+//!   wire:  kl ── left ┌ kernel ┐ right ── kr
+//!          tl ── left └ ours   ┘ right ── tr
 //! ```
 //!
-//! Frames are sent in batches. Each batch ends with three frames on either side, one for each possible path (worker,
-//! TAP, kernel). Once these frames have arrived, all earlier frames have arrived. The seed of each run is printed.
-//! `ORACLE_SEED` repeats a run, and `ORACLE_FRAMES` sets the number of frames.
+//! The payload of every frame is filled with marks that contain the frame's number. An output frame is therefore
+//! attributed to its input frame, even if the output is a fragment or an ICMP error.
+//!
+//! Frames are sent in batches. Each batch ends with three marker frames (fences) on each side, one for each possible
+//! path (worker, TAP, kernel). Once these frames have arrived, all earlier frames have arrived. The seed of each run is
+//! printed. `ORACLE_SEED` repeats a run, and `ORACLE_FRAMES` sets the number of frames.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::cast_possible_truncation, reason = "bytes of a generated frame")]
@@ -32,7 +35,7 @@ use testbed::{Namespace, RawReceiver, RawSender, require};
 
 /// Number of frames that are compared in CI.
 const FRAMES: usize = 24_000;
-/// Number of frames on either side in a batch. Every ring on the path has space for this number.
+/// Number of frames that a batch sends on each side. Every ring on the path has space for this number.
 const BATCH: usize = 64;
 /// Configuration of both namespaces, apart from their devices. The MTU on the right side is smaller.
 const SET_UP: &str = "
@@ -74,7 +77,7 @@ const SET_UP: &str = "
     -6 rule add to 2001:db8:8::/48 lookup 100 priority 50
 ";
 
-/// A frame that leaves a namespace, with its side.
+/// A frame that leaves a namespace, and the side (left or right) on which it leaves.
 type Output = (Side, Vec<u8>);
 
 /// One of the two namespaces, with the sockets that send to it and receive from it.
@@ -159,7 +162,8 @@ impl Subject {
         Subject { name, senders, receivers }
     }
 
-    /// Collects the output until all `fences` have left, or until no frame has left for `patience`.
+    /// Collects the output until every marker frame in `fences` (given by its number) has left the namespace. Returns
+    /// an error if one of these frames is still missing after `patience`.
     fn collect(&self, mut fences: BTreeSet<u32>, patience: Duration) -> Result<Vec<Output>, String> {
         let (mut outputs, started) = (Vec::new(), Instant::now());
         while !fences.is_empty() {
@@ -185,7 +189,7 @@ impl Subject {
         Ok(outputs)
     }
 
-    /// Collects the remaining output.
+    /// Collects output until no frame has left for `patience`.
     fn rest(&self, patience: Duration) -> Vec<Output> {
         let mut outputs = Vec::new();
         for (side, receiver) in &self.receivers {
@@ -196,7 +200,7 @@ impl Subject {
         outputs
     }
 
-    /// Sends a batch of frames.
+    /// Sends the frames of a batch, each on its side.
     fn send(&self, frames: &[frames::Frame]) {
         for frame in frames {
             self.senders[&frame.side].send(&frame.bytes).unwrap();
@@ -204,7 +208,7 @@ impl Subject {
     }
 }
 
-/// Groups the output by the mark of the original frame.
+/// Groups the output by the number of the input frame from which it results. The number is in the mark of each frame.
 fn by_mark(outputs: &[Output]) -> BTreeMap<Option<u32>, Vec<Output>> {
     let mut sorted: BTreeMap<Option<u32>, Vec<Output>> = BTreeMap::new();
     for (side, frame) in outputs.iter().filter(|(_, frame)| !rules::is_own_talk(frame)) {

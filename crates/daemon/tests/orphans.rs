@@ -1,5 +1,5 @@
-//! Tests what a killed daemon leaves and how it is removed: hooks that survive the kill, devices that do not survive
-//! it, hooks without a port, and ports without a device.
+//! Tests what remains after a daemon was killed, and how it is removed: hooks that outlive the daemon, devices that do
+//! not, hooks without a port, and ports without a device.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -72,8 +72,9 @@ fn hooks_of_another_daemon_are_left_alone() {
     rig.until_reachable(1, 2);
 }
 
-/// A second daemon with another API socket uses the devices of the first daemon. Its ports have equal or different
-/// names. The second daemon also has a veth pair of its own, and settings whose effect would be visible.
+/// A second daemon whose ports use the devices of the first daemon is refused at its start and changes nothing. The
+/// second daemon has another API socket, and ports with equal or different names. One of its configurations also
+/// creates a veth pair, and another sets a different MTU.
 #[test]
 fn a_second_daemon_on_the_same_devices_is_refused_and_touches_nothing() {
     require!("ip", "ping", "ethtool");
@@ -161,7 +162,7 @@ fn hook(rig: &Rig, port: &str) -> Attached {
     found.unwrap().unwrap()
 }
 
-/// Waits until the counter `counter` of a hook without a daemon is at least `least`.
+/// Waits until the counter `counter` of a hook whose daemon has ended is at least `least`.
 fn decided(hook: &Attached, counter: Counter, least: u64) {
     eventually(&format!("{least} {} at {}", counter.name(), hook.device()), PATIENCE, || {
         let packets = hook.counters().unwrap().get(counter);
@@ -189,8 +190,8 @@ fn asked(rig: &Rig, host: usize, address: &str) -> bool {
     rig.hosts[host - 1].ping(address, 5).is_ok()
 }
 
-/// Tests `when_down`: without a daemon, h1 passes frames and h2 drops them. If `changed` is set, h1 was first
-/// configured to drop frames, too.
+/// Tests the setting `when_down`: while no daemon runs, the hook on h1 passes frames and the hook on h2 drops them. If
+/// `changed` is set, h1 is first configured to drop frames as well, and the setting is changed while the daemon runs.
 fn when_down_decides(mode: &str, changed: bool) {
     let mut rig = Rig::new(2);
     let both = rig.configuration(&format!("mode = \"{mode}\""));

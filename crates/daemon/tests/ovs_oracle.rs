@@ -3,7 +3,7 @@
 //! names each permitted difference, and any other difference fails the test.
 //!
 //! ```text
-//!                    ┌ OVS: datapath in user space, devices that are streams ┐
+//!                    ┌ OVS: datapath in user space, dummy devices on streams ┐
 //!   rules, frames ── ┤                                                      ├── by port and frame number, in order
 //!                    └ ours: af_xdp ports, cables into a namespace          ┘
 //! ```
@@ -56,7 +56,8 @@ const EXCUSED: usize = 10;
 /// Time without a frame after which a batch counts as complete.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// The output frames that carry one frame number. For each port, the map contains the frames in order.
+/// Output frames that carry the number of one input frame, by output port. The frames of a port are in the order in
+/// which they left.
 type ByPort = BTreeMap<u8, Vec<Vec<u8>>>;
 
 fn by_mark(outputs: Vec<Output>) -> BTreeMap<u32, ByPort> {
@@ -174,8 +175,8 @@ fn teach(rig: &Rig, ovs: &Switch, ours: &Switch, rules: &Rules) -> (Vec<String>,
     (refused, taught)
 }
 
-/// Sends frames through OVS. OVS serves its devices in turn, so all output of a batch has arrived only after a second
-/// fence on each port.
+/// Sends frames through OVS and returns the output. OVS serves its devices one after the other. Therefore, all output
+/// of a batch has arrived only when a second marker frame (fence) has left each port.
 fn pass_ovs(ovs: &mut Switch, generator: &mut Generator, frames: &[Frame]) -> Vec<Output> {
     frames.iter().for_each(|frame| ovs.send(frame));
     let mut outputs = Vec::new();
@@ -195,7 +196,8 @@ fn pass_ovs(ovs: &mut Switch, generator: &mut Generator, frames: &[Frame]) -> Ve
     outputs
 }
 
-/// Sends frames through Trivium until as many frames have left as from OVS, or until no more frames arrive.
+/// Sends frames through Trivium, and returns the output when `expected` frames (the number of frames that left OVS)
+/// have left, or when no more frames arrive.
 fn pass_ours(ours: &mut Switch, generator: &mut Generator, frames: &[Frame], expected: usize) -> Vec<Output> {
     frames.iter().for_each(|frame| ours.send(frame));
     let quiet = match (expected, frames) {
@@ -212,8 +214,9 @@ fn pass_ours(ours: &mut Switch, generator: &mut Generator, frames: &[Frame], exp
     })
 }
 
-/// Waits for the effects of a frame without output. The fence is processed after the frame, and the answer to
-/// a rule change means that earlier packets of unknown flows have been decided.
+/// Waits until Trivium has processed a frame that causes no output, and returns the output of its effects. The marker
+/// frame `fence` is processed after this frame. The reply to a rule change then shows that the slow path has decided
+/// all earlier packets without a megaflow.
 fn settle_ours(ours: &mut Switch, fence: Frame) -> Vec<Output> {
     ours.send(&fence);
     let mut outputs = ours.collect(PATIENCE, |output| mark_of(&output.1) == Some(fence.number));
@@ -246,7 +249,7 @@ struct Both<'r> {
     ours: Switch,
     generator: Generator,
     refused: BTreeSet<String>,
-    /// Number of rules that both switches have accepted, by version.
+    /// Number of rules that both switches have accepted, by OpenFlow version.
     taught: BTreeMap<&'static str, usize>,
 }
 
@@ -283,8 +286,8 @@ impl<'r> Both<'r> {
         (of_ovs, of_ours)
     }
 
-    /// Configures the VLANs of the ports, and lets both switches learn all addresses, so that later frames change no
-    /// MAC table.
+    /// Configures the VLANs of the ports, and makes both switches learn all MAC addresses, so that later frames do not
+    /// change the MAC tables.
     fn introduce(&mut self, members: &[Member]) {
         stations::prepare(self.rig, self.peer, members);
         self.teach(&Rules::learning());

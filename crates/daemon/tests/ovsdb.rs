@@ -23,7 +23,7 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{OvsdbServer, RawReceiver, RawSender, UdpFlow, eventually, require};
 
-/// A rig whose daemon follows a database.
+/// A lab ([`Rig`]) whose daemon is configured by an OVSDB database.
 struct Switch {
     rig: Rig,
     server: OvsdbServer,
@@ -76,7 +76,7 @@ impl Switch {
         appctl(&self.rig.path("ctl"), arguments)
     }
 
-    /// Creates the bridge br0 with the ports of all hosts.
+    /// Creates the bridge br0 in the database, with a port for each host.
     fn build(&self) {
         let ports = self.rig.hosts.iter().map(|host| format!(" -- add-port br0 {}", host.device()));
         let told = self.vsctl(&("add-br br0".to_owned() + &ports.collect::<String>()));
@@ -185,14 +185,15 @@ fn internal_interfaces_follow_the_lowest_mtu() {
     are("1500", "1500");
 }
 
-/// Returns a broadcast of an experimental protocol (IEEE 802 clause 9.2.4) with its VLAN as tag and payload.
+/// Returns a broadcast frame of an experimental protocol (IEEE 802 clause 9.2.4). The VLAN ID is in the VLAN tag and in
+/// the payload.
 fn tagged(vlan: u16) -> Vec<u8> {
     let [high, low] = vlan.to_be_bytes();
     let head = [[0xff; 6], [2, 0, 0, 0, 0x33, low]].concat();
     [head, vec![0x81, 0x00, high, low, 0x88, 0xb5, low], vec![0; 45]].concat()
 }
 
-/// Returns the VLANs of the frames that arrive on a wire.
+/// Returns the VLAN IDs in the payloads of the frames that arrive at `wire`.
 fn vlans_seen(wire: &RawReceiver) -> Vec<u8> {
     let mut seen = Vec::new();
     while let Some(frame) = wire.arrived(Duration::from_millis(500)).unwrap() {

@@ -15,7 +15,7 @@ use rig::{PATIENCE, Rig};
 use rustix::process::Signal;
 use testbed::{OvsdbServer, Process, UdpFlow, eventually, require};
 
-/// A rig whose daemon follows a database.
+/// A lab ([`Rig`]) whose daemon is configured by an OVSDB database.
 struct Switch {
     rig: Rig,
     server: OvsdbServer,
@@ -34,7 +34,8 @@ impl Switch {
         self.rig.start(&(text + &format!("[ovsdb]\ndatabase = {:?}\n", self.server.target())));
     }
 
-    /// Starts the daemon with br0, all hosts, and further settings.
+    /// Starts the daemon with the bridge br0, to which all hosts are connected, and with additional `ovs-vsctl`
+    /// commands.
     fn start(hosts: u8, more: &str) -> Switch {
         let mut switch = Switch::new(hosts);
         switch.run();
@@ -50,8 +51,8 @@ impl Switch {
         self.server.vsctl(line.split(' ')).unwrap()
     }
 
-    /// Kills the daemon when br0's file has the rule with cookie 0x1a57c00c1e, and starts it with the stored
-    /// rules.
+    /// Waits until the rule file of br0 contains the rule with cookie 0x1a57c00c1e. Then kills the daemon and starts it
+    /// again with the stored rules.
     fn restore(&mut self) {
         let file = self.rig.path("state").join("rules").join("br0.rules");
         eventually("the rules are in the file", PATIENCE, || {
@@ -66,8 +67,8 @@ impl Switch {
         self.until_there();
     }
 
-    /// Waits until the bridge answers. After a start, the daemon must first read the database. After an upgrade, the
-    /// successor must first listen.
+    /// Waits until the bridge accepts OpenFlow connections. After a start, the daemon must first read the database.
+    /// After an upgrade, the new process must first open its sockets.
     fn until_there(&self) {
         eventually("its bridge is there", PATIENCE, || {
             let asked = self.ofctl_as("OpenFlow14", &["show"]);
@@ -189,7 +190,8 @@ fn groups_and_prefixes_of_tables_are_those_of_the_database() {
     assert_eq!(depends(), "10.5.0.0/16");
 }
 
-/// A controller changes table settings, and receives the event for a table that is nearly full.
+/// A controller that sets vacancy thresholds of a table is notified when the table is nearly full and when it has space
+/// again. Table settings that a controller has made are restored after the daemon was killed.
 #[test]
 fn controllers_hear_of_a_table_that_is_nearly_full_and_what_they_said_outlives_a_kill() {
     require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl", "ovs-appctl");
@@ -299,7 +301,7 @@ fn how_a_controller_stands_is_written_back() {
 /// A test controller that sends a hello and counts messages.
 struct Counting {
     stream: UnixStream,
-    /// Received octets of an incomplete message.
+    /// Received octets of a message that is not complete yet.
     octets: Vec<u8>,
 }
 
@@ -311,7 +313,7 @@ impl Counting {
         Counting { stream, octets: Vec::new() }
     }
 
-    /// Returns the types of the messages that arrive within this time. Answers echo requests.
+    /// Returns the types of the messages that arrive within `time`. Echo requests among them are answered.
     fn kinds(&mut self, time: Duration) -> Vec<u8> {
         let end = Instant::now() + time;
         let mut kinds = Vec::new();
@@ -484,8 +486,8 @@ fn while_rules_are_given_back_nobody_else_says_what_a_bridge_does() {
         .unwrap();
 }
 
-/// A port that has its requested OpenFlow number keeps the number. Two ports can swap their numbers. Port settings that
-/// a controller has made stay with the port when its number changes.
+/// A port that already has its requested OpenFlow port number keeps this number. Two ports can swap their numbers. If
+/// the number of a port changes, the settings that a controller has made for the port are kept.
 #[test]
 fn numbers_are_their_ports_and_what_was_said_of_a_port_goes_with_it() {
     require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");

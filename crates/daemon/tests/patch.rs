@@ -1,5 +1,5 @@
-//! Tests bridges that patch ports connect, with the real binary. The bridges are created by `ovs-vsctl` and by
-//! configuration files, have rules added by the stock `ovs-ofctl`, and are disconnected under traffic.
+//! Tests bridges that are connected by patch ports, with the real binary. The bridges are created by `ovs-vsctl` and by
+//! configuration files, have rules that the stock `ovs-ofctl` adds, and are disconnected under traffic.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{OvsdbServer, Process, RawSender, UdpFlow, eventually, require};
 
-/// Two hosts on different bridges.
+/// A lab with two hosts on different bridges, which an OVSDB database defines.
 struct Pair {
     rig: Rig,
     server: OvsdbServer,
@@ -60,7 +60,7 @@ fn ofctl(rig: &Rig, bridge: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Returns the numbers of packets received and sent on a port, according to the stock client.
+/// Returns the numbers of packets received and sent on a port, as the stock `ovs-ofctl` reports them.
 fn counted(rig: &Rig, bridge: &str, port: &str) -> (u64, u64) {
     let text = ofctl(rig, bridge, &["dump-ports", port]);
     let mut counts =

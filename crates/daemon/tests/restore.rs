@@ -14,7 +14,7 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{Process, UdpFlow, eventually, require};
 
-/// Cookie of the rule that is added last.
+/// Returns the rules, groups, meters and port numbers of a bridge as text, without counters.
 const LAST: u64 = 0x1a57_c00c_1e00_0000;
 
 fn ofctl(rig: &Rig, arguments: &[&str]) -> String {
@@ -32,7 +32,7 @@ fn secure(rig: &Rig) -> String {
     rig.configuration("") + "[bridge.br0.openflow]\nfail_mode = \"secure\"\n"
 }
 
-/// Adds rules in one bundle. Tests later search the rule file for the last rule.
+/// Adds `count` rules in one bundle. Tests later wait until the rule file contains the rule that was added last.
 fn add_rules(rig: &Rig, count: u32) {
     let mut text = String::new();
     for n in 1..count {
@@ -48,11 +48,11 @@ fn file(rig: &Rig) -> PathBuf {
     rig.path("state").join("rules").join("br0.rules")
 }
 
-/// Maximum age of the file. The daemon looks for changes twice a second, so the file is at most 1 s old. The
-/// rest allows for a busy machine.
+/// Maximum age of the rule file. The daemon looks for changes twice a second, so the file is usually at most 1 s old.
+/// The remaining time is a reserve for a busy machine.
 const FILE_AGE: Duration = Duration::from_secs(3);
 
-/// Waits until the file contains a rule with this cookie, which was added just before.
+/// Waits until the rule file contains the rule with the given cookie, which was added just before.
 fn until_kept(rig: &Rig, cookie: u64) {
     let added = Instant::now();
     let wanted = cookie.to_be_bytes();
@@ -181,7 +181,7 @@ fn what_options_of_tunnels_are_mapped_to_stays_with_the_rules() {
     assert!(explained.contains("tun_metadata3=0x2a"), "{explained}");
 }
 
-/// Returns the output of a daemon that starts with `--restore`.
+/// Restarts the daemon with `--restore`, and returns its log output when it is ready.
 fn restored_with(rig: &mut Rig) -> String {
     restore(rig);
     rig.daemon().wait_for_line("ready:", PATIENCE).unwrap();
@@ -236,7 +236,7 @@ fn a_file_that_is_damaged_or_strange_is_refused_and_the_daemon_goes_on() {
     assert_eq!(rule_count(&rig), 0);
 }
 
-/// A small file system that is mounted on the daemon's state directory.
+/// A small file system that is mounted on the daemon's state directory, so that tests can fill it.
 struct Disk(PathBuf);
 
 impl Disk {

@@ -88,8 +88,8 @@ fn hosts_talk_through_the_worker() {
     assert!(worker > 1_000 && kernel == 0, "{worker} by the worker, {kernel} by the kernel");
 }
 
-/// Packets that a router forwards bypass netfilter. The router reports this if netfilter has rules for forwarded
-/// packets.
+/// Packets that a router forwards bypass netfilter. The daemon reports this in the log and in `doctor` if netfilter has
+/// rules for forwarded packets.
 #[test]
 fn rules_of_netfilter_that_are_bypassed_are_told() {
     require!("ip", "ping", "ethtool", "nft");
@@ -321,8 +321,8 @@ fn ports_come_and_go() {
     assert!(taps().contains("trivium0"), "{}", taps());
 }
 
-/// The kernel receives packets to the router itself on the real device. Fragments in transit are routed like other
-/// packets.
+/// Packets to the router's own addresses are passed to the kernel on the device that received them. Fragments in
+/// transit are forwarded by workers, like other packets.
 #[test]
 fn the_hook_leaves_the_kernel_what_is_its_own() {
     require!("ip", "ping", "ethtool");
@@ -372,7 +372,8 @@ fn the_hook_leaves_the_kernel_what_is_its_own() {
     .unwrap();
 }
 
-/// A neighbour that packets use is refreshed only if the kernel has resolved it.
+/// A permanent neighbour entry stays permanent while packets use it. Only neighbours that the kernel has resolved are
+/// refreshed while packets use them.
 #[test]
 fn a_permanent_neighbour_that_is_used_stays_one() {
     require!("ip", "ping", "ethtool");
@@ -456,7 +457,8 @@ fn with_options(frame: &[u8]) -> Vec<u8> {
     [&frame[..14], &packet].concat()
 }
 
-/// The hook makes the same reverse path check of sources as a worker.
+/// The hook checks source addresses by reverse path filtering in the same way as a worker, and drops packets that fail
+/// the check.
 #[test]
 fn sources_that_are_elsewhere_are_refused() {
     require!("ip", "ping", "ethtool");
@@ -661,8 +663,9 @@ fn tables_are_shown_as_the_kernel_has_them() {
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("none"));
 }
 
-/// Veth pairs of the daemon, as in examples/router.toml. While the near ends belong to a router, the kernel has
-/// addresses on them and uses them. While they belong to a bridge, the kernel does not use them.
+/// The near ends of veth pairs that the daemon created can be router interfaces, as in examples/router.toml. While
+/// these devices belong to a router, the kernel uses the addresses on them. While the devices belong to a bridge, the
+/// kernel does not use the addresses.
 #[test]
 fn pairs_of_our_making_are_interfaces() {
     require!("ip", "ping", "ethtool");

@@ -25,7 +25,7 @@ fn configuration(rig: &Rig, extra: &str, settings: &str) -> String {
     text
 }
 
-/// Returns the numbers of frames from h1 that the hook and the worker forward during `work`.
+/// Returns the number of frames from h1 that the hook forwards during `work`, and the number that the worker forwards.
 fn who(rig: &Rig, work: impl FnOnce()) -> (u64, u64) {
     let count = || (rig.hook_counter("h1", "route_forwarded"), rig.hook_counter("h1", "steered"));
     let before = count();
@@ -207,7 +207,7 @@ fn what_needs_more_is_still_done() {
     until(&rig, "10.8.2.2", false);
 }
 
-/// The kernel's entries of neighbours that only the hook uses stay reachable.
+/// The kernel's neighbour entries stay in the state REACHABLE while only the hook uses them.
 #[test]
 fn neighbours_stay_fresh() {
     require!("ip", "ping", "ethtool");
@@ -294,7 +294,8 @@ fn no_packet_overtakes_another_when_a_flow_changes_to_the_hook() {
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
 }
 
-/// If one change moves a port from a bridge to a router, the port's hook then routes like the hook of any other port.
+/// If one configuration change moves a port from a bridge to a router, the port's hook routes packets afterwards like
+/// the hook of any other port of the router.
 #[test]
 fn ports_that_a_bridge_had_are_answered_in_the_hook() {
     require!("ip", "ping", "ethtool");

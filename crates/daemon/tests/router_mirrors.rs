@@ -11,7 +11,8 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{Namespace, RawReceiver, RawSender, UdpFlow, eventually, require};
 
-/// The two hosts of a test: host h1 on its device, and a guest on the TAP of port `vm`.
+/// The lab of a test: the host h1, which is connected through a device, and a guest, which is connected through the TAP
+/// of port `vm`.
 struct Guests {
     rig: Rig,
     guest: Namespace,
@@ -159,8 +160,8 @@ fn a_mirror_stays_in_an_upgrade_and_goes_with_its_port() {
     assert!(!refused.status.success() && said.contains("ip link del vm"), "{said}");
 }
 
-/// Link protocol messages from the guest arrive unchanged at the mirror, and messages sent on the mirror
-/// arrive unchanged at the guest.
+/// Messages of link protocols from the guest arrive unchanged at the mirror device, and messages that a program sends
+/// on the mirror device arrive unchanged at the guest.
 #[test]
 fn protocols_of_the_link_come_and_leave_by_the_mirror() {
     require!("ip", "ping", "ethtool");

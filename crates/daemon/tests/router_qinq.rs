@@ -10,7 +10,7 @@ use std::time::Duration;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{Process, RawReceiver, RawSender, UdpFlow, eventually, require};
 
-/// Devices for VLAN 20 inside VLAN 100, on both ends of the cable.
+/// Name of the device for VLAN 20 inside VLAN 100 at the router's end of the cable.
 const NEAR: &str = "h1.100.20";
 const FAR: &str = "eth0.100.20";
 
@@ -63,7 +63,7 @@ fn reaches(rig: &Rig, arguments: &[&str]) {
     .unwrap();
 }
 
-/// Returns a broadcast ARP request for 10.30.0.1 with two tags.
+/// Returns a broadcast ARP request for 10.30.0.1 with two VLAN tags. `outer` is the EtherType of the outer tag.
 fn question(outer: [u8; 2]) -> Vec<u8> {
     let arp = "eth_src=02:00:00:00:30:02,arp,arp_spa=10.30.0.2,arp_tpa=10.30.0.1,arp_sha=02:00:00:00:30:02";
     let arp = packet::spec::parse(arp).unwrap();

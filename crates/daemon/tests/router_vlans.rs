@@ -10,7 +10,8 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{Process, UdpFlow, eventually, require};
 
-/// The VLANs 100 and 200 of port h1, which exist on h1's host as well. Port h2 has no VLANs.
+/// A lab with the VLANs 100 and 200 on port h1. The host that is connected to h1 uses the same VLANs. Port h2 has no
+/// VLANs.
 struct Vlans {
     rig: Rig,
     _far: Process,
@@ -313,8 +314,8 @@ fn the_kernel_does_not_notice_an_upgrade_and_nothing_is_lost() {
     all.reaches("10.20.100.1");
 }
 
-/// The alphabetical order of the device names (`h1.100`, `h1.20`, `h1.200`) differs from the order of the engine's
-/// queues. After an upgrade, each VLAN must still have its own device.
+/// Each VLAN interface keeps its device through an upgrade. The test uses VLANs for which the alphabetical order of the
+/// device names (`h1.100`, `h1.20`, `h1.200`) differs from the order of the engine's queues.
 #[test]
 fn each_vlan_keeps_its_own_device_in_an_upgrade() {
     require!("ip", "ping", "ethtool");

@@ -230,7 +230,8 @@ fn the_doctor_tells_what_is_bypassed_and_what_is_missing() {
     assert!(said.contains("h2 takes no redirected frames"), "{said}");
 }
 
-/// Returns the specification of a packet from h1's host to its router, with additional fields.
+/// Returns the description of a packet from h1's host to its router, for `trivium explain`. `more` contains additional
+/// fields.
 fn from_host(rig: &Rig, more: &str) -> String {
     let router = rig.port("h1")["mac"].as_str().unwrap().to_owned();
     format!("eth_src={},eth_dst={router},{more}", rig.hosts[0].mac().unwrap())
@@ -366,7 +367,8 @@ fn explain_names_the_rule_in_front_of_the_routes() {
     assert_eq!((&told["to_kernel"], &told["outputs"]), (&true.into(), &serde_json::json!([])), "{told}");
 }
 
-/// The routing stage is removed when the daemon ends, unless the hook is persistent.
+/// When the daemon ends, the hook is removed and the kernel forwards packets, unless the hook is persistent. A
+/// persistent hook continues to forward packets.
 #[test]
 fn without_the_daemon_the_stack_forwards_or_the_hook_goes_on() {
     require!("ip", "ping", "ethtool");

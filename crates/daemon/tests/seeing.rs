@@ -1,4 +1,4 @@
-//! `trivium xdp monitor`, `gen` and `bench` on the real binary.
+//! Tests `trivium xdp monitor`, `gen` and `bench` with the real binary.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -34,8 +34,8 @@ fn counter(namespace: &Namespace, device: &str, name: &str) -> u64 {
     value[0]["stats64"][way][name].as_u64().unwrap()
 }
 
-/// Returns sums over all intervals of a monitor for one port: received, steered, and lost because of a full
-/// socket ring.
+/// Returns three sums over all intervals that a monitor has printed for a port: received frames, steered frames, and
+/// frames that were lost because a socket's ring was full.
 fn sums(output: &str, port: &str) -> [u64; 3] {
     let mut sums = [0; 3];
     for line in output.lines().filter(|line| line.starts_with('{')) {
@@ -109,7 +109,8 @@ fn a_monitor_tells_what_came_and_what_the_kernel_lost() {
     assert_eq!(rig.trivium(&["xdp", "monitor", "nobody", "--seconds", "1"]).status.code(), Some(1));
 }
 
-/// Creates a veth pair in one namespace. The peer accepts redirected frames only if it has an XDP program.
+/// Creates a veth pair, with both ends in one namespace. An end of the pair accepts redirected frames only while an XDP
+/// program is attached to it.
 fn pair() -> (Lab, Namespace) {
     let lab = Lab::new().unwrap();
     let place = lab.namespace("gen").unwrap();

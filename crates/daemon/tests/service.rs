@@ -1,4 +1,4 @@
-//! The real binary as a systemd service: notifications to the service manager, in particular during an
+//! Tests the real binary as a systemd service: the notifications to the service manager, in particular during an
 //! upgrade.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -16,7 +16,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::Signal;
 use testbed::{Process, require};
 
-/// Watchdog interval.
+/// Watchdog interval that the test sets, as systemd does for a service.
 const WATCHDOG: Duration = Duration::from_secs(1);
 
 /// A notification as systemd receives it.
@@ -170,8 +170,8 @@ fn the_watchdog_is_fed_and_signals_are_heard_during_a_hand_over() {
     let _ = upgrade.wait();
 }
 
-/// A successor becomes the service's main process as soon as it has taken over. A signal that arrives before the
-/// successor serves clients ends it after a complete clean-up.
+/// A successor becomes the service's main process as soon as it has taken over. If a signal arrives before the
+/// successor serves clients, the successor cleans up completely and ends.
 #[test]
 fn a_signal_right_after_a_hand_over_ends_the_successor_in_order() {
     require!("ip", "ping", "ethtool");

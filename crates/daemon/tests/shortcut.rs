@@ -30,7 +30,8 @@ fn received(rig: &Rig, port: &str) -> u64 {
     rig.port(port)["counters"]["rx_packets"].as_u64().unwrap()
 }
 
-/// Returns `Ok` if no worker processes the packets that a port currently receives.
+/// Checks for 300 ms that the hook processes at least 90 % of the packets that a port receives. Returns an error if
+/// workers process more of them.
 fn in_the_hook(rig: &Rig, port: &str) -> Result<(), String> {
     let before = (received(rig, port), by_workers(rig));
     std::thread::sleep(Duration::from_millis(300));
@@ -51,7 +52,7 @@ fn until_in_the_hook(rig: &Rig, port: &str) {
         .unwrap_or_else(|error| panic!("{error}: {}", shown()));
 }
 
-/// Returns the number of addresses of br0 in the hook.
+/// Returns the number of entries of br0's MAC table that are stored in hooks.
 fn stations(rig: &Rig) -> u64 {
     let bridges: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "bridges", "--json"])).unwrap();
     bridges[0]["hook"].as_u64().unwrap()
@@ -251,8 +252,8 @@ fn stations_that_only_the_hook_sees_do_not_age() {
     nothing_lost(back);
 }
 
-/// If a device does not accept redirected frames, workers send the frames to it. The doctor reports the reason and a
-/// fix.
+/// If a device does not accept redirected frames, workers send the frames that are destined to the device. The doctor
+/// reports the reason and a fix.
 #[test]
 fn the_worker_sends_where_hooks_cannot_and_the_doctor_says_why() {
     require!("ip", "ping", "ethtool");
@@ -301,8 +302,9 @@ fn the_worker_sends_where_hooks_cannot_and_the_doctor_says_why() {
     assert_eq!(found(&rig), None);
 }
 
-/// After a host's device was deleted and recreated, all frames to the host arrive, including the first frame. Hooks do
-/// not use device map entries that the kernel has cleared.
+/// After a host's device was deleted and created again, all frames to the host arrive, including the first one. When
+/// the device is deleted, the kernel clears its entry in the hooks' device maps. Hooks must not redirect frames through
+/// such an entry.
 #[test]
 fn hooks_lose_nothing_of_a_port_whose_device_has_come_back() {
     require!("ip", "ping", "ethtool");

@@ -21,7 +21,8 @@ fn hooks(rig: &Rig) -> Vec<Value> {
     serde_json::from_str(&rig.ok(&["xdp", "status", "--seconds", "0", "--json"])).unwrap()
 }
 
-/// Checks that the hook of each port runs the port's own program.
+/// Checks that each of the given ports has a hook, and that each hook runs the complete port program and no
+/// placeholder.
 fn check_programs(rig: &Rig, ports: &[&str]) -> Vec<Value> {
     let hooks = hooks(rig);
     let names: Vec<&str> = hooks.iter().map(|hook| hook["port"].as_str().unwrap()).collect();
@@ -31,8 +32,8 @@ fn check_programs(rig: &Rig, ports: &[&str]) -> Vec<Value> {
     hooks
 }
 
-/// Returns a configuration with several kinds of ports. h1 has a filter. Some ports belong to a bridge with or without
-/// forwarding in hooks, and other ports have no function.
+/// Returns a configuration with ports of several kinds. h1 has a filter. Some ports belong to a bridge (with or without
+/// forwarding in hooks), and others belong to no bridge or router.
 fn all_sorts(rig: &Rig) -> String {
     rig.configuration_with("", &[10, 10, 0]).replace("device = \"h1\"", "device = \"h1\"\nfilter = \"edge\"")
         + "[port.h3]\nkind = \"af_xdp\"\n"
@@ -112,8 +113,8 @@ fn whenever_it_is_killed_the_next_start_completes_the_hooks() {
     }
 }
 
-/// Attaches a pinned placeholder to a device of the hub, as a daemon that is killed during its start leaves
-/// it for the port of the same name. Returns the kernel's id of the link.
+/// Attaches a pinned placeholder program to a device of the hub. A daemon that is killed during its start leaves such a
+/// program for a port. Returns the kernel's ID of the BPF link.
 fn leave_placeholder(rig: &Rig, device: &str, owner: Owner, when_down: WhenDown) -> u32 {
     let hub = rig.lab.hub();
     let inode = hub.run(["stat", "-Lc", "%i", "/proc/self/ns/net"]).unwrap();

@@ -1,5 +1,5 @@
-//! Tests flow steering with the real binary between real hosts. Flows go to the hub's kernel or its CPUs while other
-//! flows are bridged. The policy changes under traffic, and the daemon is killed.
+//! Tests flow steering with the real binary between real hosts. Some flows are steered to the hub's kernel or to a
+//! certain CPU, while other flows are bridged. The policy changes under traffic, and the daemon is killed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testbed::{Namespace, UdpFlow, eventually, require};
 
-/// Address of the hub on its loopback device.
+/// IP address of the hub, which is assigned to the hub's loopback device.
 const HUB: &str = "10.8.0.99";
 /// UDP port of the hub's sockets.
 const PORT: u16 = 9;
@@ -28,7 +28,7 @@ fn with_steering(rig: &Rig, extra: &str, fields: &str) -> String {
     format!("{ports}[steering.s]\n{fields}")
 }
 
-/// Returns the configuration of an exact flow from h1 to the hub.
+/// Returns the configuration of an exact flow from a UDP port of h1 to the hub. `to` is the target of the flow.
 fn to_hub(source_port: u16, to: &str) -> String {
     format!(
         "[[steering.s.flow]]\nsource = \"10.8.0.1\"\ndestination = \"{HUB}\"\nprotocol = \"udp\"\n\
@@ -47,7 +47,7 @@ fn add<'a>(rig: &Rig, source_port: &'a str, more: &[&'a str]) -> String {
     rig.ok(&[&["xdp", "steering", "add"], &flow_of(source_port)[..], more].concat())
 }
 
-/// Adds an address to the hub, which h1 reaches through its cable.
+/// Adds an IP address to the hub, and configures h1 so that it reaches this address through its cable to the hub.
 fn address_hub(rig: &Rig) {
     let hub = rig.lab.hub();
     hub.run(["ip", "link", "set", "lo", "up"]).unwrap();
@@ -65,7 +65,7 @@ fn bound(namespace: &Namespace, address: &str, port: u16) -> UdpSocket {
     socket
 }
 
-/// Sends one datagram per millisecond from a port of h1 to the hub until dropped.
+/// Sender that sends one datagram per millisecond from a port of h1 to the hub until it is dropped.
 struct Talk {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -127,7 +127,7 @@ fn shown(rig: &Rig) -> Value {
     all[0].clone()
 }
 
-/// Returns the number of packets that the steering has sent to a target.
+/// Returns the number of packets that the steering policy has sent to a target.
 fn sent(rig: &Rig, to: &str) -> u64 {
     let shown = shown(rig);
     let all = shown["sent"].as_array().unwrap();
@@ -341,8 +341,8 @@ fn flows_go_to_the_cpu_that_is_named() {
     back.unwrap();
 }
 
-/// In generic mode, frames for another CPU stay with the kernel on the CPU that has received them, because the kernel
-/// would lose frames that a program redirects to another CPU.
+/// In generic mode, frames that the policy steers to another CPU stay on the CPU that has received them and are passed
+/// to the kernel there. The kernel would lose frames that a program in generic mode redirects to another CPU.
 #[test]
 fn in_generic_mode_what_is_for_a_cpu_stays_with_the_kernel() {
     require!("ip", "ping", "ethtool");

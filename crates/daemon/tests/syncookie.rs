@@ -1,5 +1,5 @@
-//! Tests SYN cookies of the real binary for real services. Real clients connect during a flood and after a kill of the
-//! daemon.
+//! End-to-end tests of SYN cookies. The hooks of the daemon protect real services. Real clients connect during a flood,
+//! and after the daemon was killed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,7 +20,7 @@ use testbed::{Host, Namespace, Process, eventually, require};
 
 const PORT: u16 = 8080;
 
-/// A server that echoes data on separate threads until dropped.
+/// A TCP echo server that runs on separate threads until it is dropped.
 struct Echo {
     stop: Arc<AtomicBool>,
 }
@@ -93,8 +93,8 @@ fn connects(from: &Namespace, to: &str) {
     exchange(&mut stream, 1);
 }
 
-/// Returns a configuration with the client on h1, the service on h2, the flood on h3, and the filter on h1
-/// and h3.
+/// Returns a configuration for a client on h1, a service on h2 and a flood from h3. The filter with the rule `rule`
+/// applies to h1 and h3.
 fn with_service(rig: &Rig, rule: &str) -> String {
     let filtered = |text: String, name: &str| {
         text.replace(&format!("device = \"{name}\""), &format!("device = \"{name}\"\nfilter = \"edge\""))
@@ -121,8 +121,8 @@ fn count(rig: &Rig, what: &str) -> u64 {
     cookies[what].as_u64().unwrap_or_else(|| panic!("{what}: {cookies}"))
 }
 
-/// Waits until the hooks of h1 and h2 have each other's address, which happens at the first poll after a
-/// change. Only then does their connection survive the daemon.
+/// Waits until the hooks of h1 and h2 forward packets between the two hosts. The hooks get the hosts' MAC addresses at
+/// the first poll after a change. Only then does an open connection between the hosts continue without the daemon.
 fn until_bridged(rig: &Rig, stream: &mut TcpStream) {
     let bridged = || {
         ["h1", "h2"].map(|port| {
@@ -143,7 +143,8 @@ fn until_bridged(rig: &Rig, stream: &mut TcpStream) {
     .unwrap();
 }
 
-/// Creates hosts with GRO, so that answers of hooks arrive, and with IPv6.
+/// Creates hosts with IPv6 addresses and with GRO enabled on their devices. A veth device without GRO does not accept
+/// the answers that a hook transmits.
 fn rig() -> Rig {
     let rig = Rig::new(3);
     for (host, number) in rig.hosts.iter().zip(1..) {
@@ -166,13 +167,14 @@ fn octets(mac: &str) -> Vec<u8> {
     mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
 }
 
-/// Writes a file with SYNs from 2000 clients that do not exist. Their addresses are in the service's network, so that
-/// the service answers them.
+/// Writes a capture file with SYNs from 2000 clients that do not exist. The addresses of the clients are in the
+/// service's network, so that the service sends its answers there.
 fn flood_file(rig: &Rig) -> PathBuf {
     syns_file(rig, (0..2000).map(|number| (number, PORT)))
 }
 
-/// Writes a file with one SYN for each pair of a client number and a port of the service. The clients do not exist.
+/// Writes a capture file with one SYN for each pair in `syns`. The first value of a pair identifies a client that does
+/// not exist, and the second is a port of the service.
 fn syns_file(rig: &Rig, syns: impl Iterator<Item = (u16, u16)>) -> PathBuf {
     let (from, to) = (octets(&rig.hosts[2].mac().unwrap()), octets(&rig.hosts[1].mac().unwrap()));
     let path = rig.path("syns.pcapng");
@@ -202,7 +204,7 @@ fn flood(rig: &Rig, file: &std::path::Path) -> Process {
     Process::start(command).unwrap()
 }
 
-/// Returns the number of incomplete connections in the host's kernel.
+/// Returns the number of half-open connections (state SYN-RECV) in the host's kernel.
 fn half_open(host: &Host) -> usize {
     let table = host.run(["cat", "/proc/net/tcp"]).unwrap();
     table.lines().filter(|line| line.split_whitespace().nth(3) == Some("03")).count()
@@ -233,8 +235,9 @@ fn window_scale(host: &Host) -> u32 {
     own.max(most).ilog2().saturating_sub(15).min(14)
 }
 
-/// Tests the retry scheme for an unmodified host. Clients retry by themselves, and the host's SYN queue stays empty.
-/// The protection and open connections continue without the daemon.
+/// Tests the scheme `retry`, which needs no support by the service's host. Clients try again on their own, and the
+/// host's SYN queue stays empty. While no daemon runs, the hook continues to protect the service, and open connections
+/// continue.
 #[test]
 fn a_flood_reaches_nobody_and_clients_connect_by_a_retry() {
     require!("ip", "ping", "ethtool");

@@ -1,5 +1,5 @@
-//! Tests `trivium top` in a pseudo-terminal with a real daemon: keys, a new terminal size, an upgrade, and the end of
-//! the daemon.
+//! Tests `trivium top` in a pseudo-terminal with a real daemon. The tests press keys, change the terminal size, upgrade
+//! the daemon, and end it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,8 @@ use std::thread::JoinHandle;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{eventually, require};
 
-/// Screen of a terminal, from the output of a program. The screen interprets the sequences that crossterm writes.
+/// Screen of a terminal, computed from the output of a program. Only the control sequences that crossterm writes are
+/// interpreted.
 #[derive(Default)]
 struct Screen {
     cells: Vec<Vec<char>>,

@@ -1,5 +1,5 @@
-//! Tests the hand-over of all resources of a daemon: ports of all kinds under traffic, the MAC table, and the API's
-//! sockets with connected clients.
+//! Tests the hand-over of all resources of a daemon to its successor: ports of all kinds under traffic, the MAC table,
+//! and the API's sockets with connected clients.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,10 +21,11 @@ use testbed::{Namespace, Process, RawSender, UdpFlow, eventually, require};
 
 /// Address of the API in the hub.
 const API: &str = "127.0.0.1:8443";
-/// Packets per second of each flow. The queue of a TAP holds both of its flows for half a second.
+/// Packets per second of each flow. At this rate, the queue of a TAP can hold the packets of its two flows for half a
+/// second.
 const RATE: u64 = 300;
 
-/// One end of a flow: a namespace and its address.
+/// One end of a flow: a namespace, and the IP address in this namespace.
 type End<'a> = (&'a Namespace, &'a str);
 
 /// Returns the HTTP status of the API over TLS for this token.
@@ -352,7 +353,8 @@ fn a_daemon_that_is_told_to_end_during_an_upgrade_ends_and_claims_its_pins_until
     rig.until_reachable(1, 2);
 }
 
-/// Faults of a successor before it owns all resources. `kill` is a SIGKILL, and `refuse` is an error.
+/// Faults of a successor before it owns all resources. Each fault is a step of the hand-over and a kind: `kill` is a
+/// SIGKILL, and `refuse` is an error.
 const BEFORE: [(&str, &str); 15] = [
     ("start", "kill"),
     ("offer", "refuse"),
@@ -370,7 +372,7 @@ const BEFORE: [(&str, &str); 15] = [
     ("commit", "refuse"),
     ("commit", "kill"),
 ];
-/// Faults of a successor after it owns all resources.
+/// Faults of a successor after it owns all resources, each with a step of the hand-over and a kind.
 const AFTER: [(&str, &str); 3] = [("committed", "kill"), ("run", "kill"), ("run", "refuse")];
 
 /// Starts a daemon with a socket for `ovs-appctl`. Its successors fail at the steps that a fault file names. Returns
@@ -385,7 +387,7 @@ fn faulty(rig: &mut Rig) -> std::path::PathBuf {
     fault
 }
 
-/// A client of a live view that runs until dropped.
+/// A client process with continuous output (such as `trivium top`) that runs until this value is dropped.
 struct Viewer(Child);
 
 impl Viewer {
@@ -403,7 +405,7 @@ impl Drop for Viewer {
     }
 }
 
-/// Runs an upgrade that must fail.
+/// Runs an upgrade in which the successor fails at `step`, by the kind of fault `way`. The upgrade must fail.
 fn fails(rig: &mut Rig, fault: &std::path::Path, step: &str, way: &str) {
     std::fs::write(fault, format!("{step} {way}\n")).unwrap();
     let output = rig.trivium(&["upgrade", "--binary", TRIVIUM]);
@@ -445,7 +447,8 @@ fn nothing_is_deaf(rig: &Rig, number: u8) {
     .unwrap();
 }
 
-/// Waits until each frame of the frame memory is free or in a queue.
+/// Waits until each frame of the frame memory is either free or in a queue of a port, which shows that no frame was
+/// lost.
 fn frames_are_all_there(rig: &Rig) {
     eventually("all frames", PATIENCE, || {
         let all: serde_json::Value = serde_json::from_str(&rig.ok(&["doctor", "--json"])).unwrap();
@@ -502,7 +505,7 @@ fn a_successor_that_fails_at_any_step_changes_nothing() {
     nothing_deaf_without_traffic(&rig);
 }
 
-/// Like [`nothing_is_deaf`], with additional traffic.
+/// Sends a flow between two hosts and runs the checks of [`nothing_is_deaf`].
 fn nothing_deaf_without_traffic(rig: &Rig) {
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 200).unwrap();
     nothing_is_deaf(rig, 200);

@@ -1,6 +1,6 @@
-//! Tests custom XDP programs that run before the ports' hooks, with the real binary between real hosts. The example
-//! program answers echo requests in the driver. The program is loaded, replaced and unloaded under traffic, through
-//! changes, kills, upgrades and the loss of its device.
+//! Tests custom XDP programs that run before the ports' hooks, with the real binary between real hosts. The program of
+//! the example answers echo requests in the driver. The program is loaded, replaced and unloaded under traffic. It also
+//! outlives configuration changes, kills, upgrades and the removal of its device.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -47,7 +47,7 @@ fn object(rig: &Rig, section: &str, name: &str, body: &str) -> String {
     compile(&rig.write(&format!("{name}.bpf.c"), &source), rig.path(&format!("{name}.o")))
 }
 
-/// Creates hosts whose devices accept frames that a hook sends back.
+/// Creates hosts whose devices accept frames that a hook transmits back (XDP_TX).
 fn rig() -> Rig {
     let rig = Rig::new(2);
     receives_what_is_sent_back(&rig);
@@ -60,8 +60,8 @@ fn by_workers(rig: &Rig) -> u64 {
     workers.as_array().unwrap().iter().map(|worker| worker["packets"].as_u64().unwrap()).sum()
 }
 
-/// Attaches programs to the peer devices. A veth device receives frames that its peer's program transmits back only if
-/// it has a program itself.
+/// Attaches XDP programs to the hosts' devices. A veth device without an XDP program does not receive the frames that
+/// the program of its peer transmits back.
 fn receives_what_is_sent_back(rig: &Rig) {
     let pass = object(rig, "xdp", "pass", "return ctx ? XDP_PASS : XDP_DROP;");
     for host in &rig.hosts {
@@ -76,7 +76,7 @@ fn start(rig: &mut Rig, configuration: &str) {
     rig.until_reachable(1, 2);
 }
 
-/// Returns whether the first host's echo request to the second one is answered with its own payload.
+/// Returns whether an echo request from the first host to the second host is answered with an equal payload.
 fn answered(rig: &Rig) -> bool {
     let ask = || {
         let failed = |source| LabError::System { what: "echo".to_owned(), source };
@@ -186,8 +186,9 @@ fn the_reflector_answers_and_the_bridge_goes_on() {
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
 }
 
-/// The bridge's sequence numbers reach the workers even if a custom program adds its own metadata, so that flows can
-/// move to the hook.
+/// A custom program that writes metadata in front of frames does not prevent flows from moving to the hook. The hook
+/// also writes metadata, the sequence numbers by which frames of a moving flow are kept in order. The numbers must
+/// reach the workers together with the custom program's metadata.
 #[test]
 fn metadata_of_its_own_keeps_no_flow_from_the_hook() {
     require!("ip", "ping", "ethtool", "clang");
@@ -261,8 +262,8 @@ fn what_cannot_stand_there_is_refused() {
     rig.until_reachable(1, 2);
 }
 
-/// One port's hook, with its custom program, stays attached after the daemon is killed. The other port's hook and
-/// custom program are removed.
+/// When the daemon is killed, a persistent hook stays attached with its custom program. The hook of a port that is not
+/// persistent is removed together with its custom program.
 #[test]
 fn a_kill_and_a_restart_leave_it_where_the_hook_stays() {
     require!("ip", "ping", "ethtool", "clang");
@@ -335,8 +336,8 @@ fn an_upgrade_takes_it_along() {
     until_answered(&rig, false);
 }
 
-/// The custom program stays with its port: the port's device is deleted and recreated, the port is reopened for other
-/// reasons, and the port is finally removed.
+/// The custom program stays with its port when the port's device is deleted and created again, and when the port is
+/// opened again after a change of its settings. When the port is removed, the custom program is removed as well.
 #[test]
 fn it_follows_its_port() {
     require!("ip", "ping", "ethtool", "clang");

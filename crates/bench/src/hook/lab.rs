@@ -51,9 +51,9 @@ pub fn cores() -> (usize, usize) {
 
 /// Three veth pairs with which the programs are measured:
 ///
-/// - from generator (g) to device (d), which receives the frames.
-/// - from output (o) to sink (s), which carries redirected frames.
-/// - an unused pair, to which the generator's program is attached.
+/// - The generator sends on the first pair. The other end of this pair is the receiving device.
+/// - Redirected frames leave through the output device, which is one end of the second pair. The other end is the sink.
+/// - The third pair is unused. The generator's program is attached to one of its ends.
 pub struct Lab {
     scenario: XdpScenario,
     names: Names,
@@ -66,8 +66,8 @@ pub struct Lab {
     listed: Option<Blocklist>,
 }
 
-/// Names of the receiving device and of the sink. The names are unique on the machine, because the kernel
-/// names a NAPI thread after its device.
+/// Names of the receiving device and of the sink. The names are unique on the machine, so that the kernel's NAPI
+/// threads, which are named after their devices, can be found by name.
 struct Names {
     device: String,
     sink: String,

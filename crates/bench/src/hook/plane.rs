@@ -17,25 +17,26 @@ pub enum Plane {
     BareDrop,
     /// Minimal XDP program that reads the frame and then drops it.
     ReadingDrop,
-    /// Trivium's program of a port without an AF_XDP socket. The program drops all packets.
+    /// Trivium's XDP program for a port without an AF_XDP socket. This program drops all packets.
     PortDrop,
-    /// Trivium's program of a port, with a filter that has one rule.
+    /// Trivium's XDP program for a port, with a filter that has one rule.
     FilterDrop,
-    /// Trivium's program of a port, with a filter whose rule matches sources in the block list.
+    /// Trivium's XDP program for a port, with a filter whose rule matches sources in the block list.
     BlockDrop,
     /// Minimal XDP program that swaps the MAC addresses and transmits the frame (XDP_TX).
     BareTransmit,
-    /// The program of [`Plane::BareTransmit`] as a custom program that runs before Trivium's program of a
+    /// The program of [`Plane::BareTransmit`] as a custom program, which runs before Trivium's XDP program for the
     /// port.
     UserTransmit,
-    /// Minimal XDP program that redirects frames by a device map (DEVMAP).
+    /// Minimal XDP program that redirects frames through a device map (DEVMAP).
     BareRedirect,
-    /// Trivium's program of a port with the bridge stage, whose MAC table has the source and the destination
-    /// address of the frames.
+    /// Trivium's XDP program for a port, with the bridge stage. The MAC table of the stage contains the source and
+    /// destination addresses of the frames.
     BridgeRedirect,
     /// Minimal XDP program that forwards packets according to the kernel's routes.
     LeastRoute,
-    /// Trivium's hook, with its stage that forwards packets according to copies of the kernel's routes.
+    /// Trivium's XDP program for a port, with the stage that forwards packets according to copies of the kernel's
+    /// routes.
     PortRoute,
     /// Forwarding according to the kernel's routes, without an XDP program.
     KernelRoute,

@@ -115,7 +115,8 @@ impl Subcommand for Shown {
     }
 }
 
-/// Returns the grammar of the command of a list. `own` has the commands with arguments of their own.
+/// Returns the grammar of the command that prints a list. `own` contains the subcommands that have arguments of their
+/// own.
 fn subcommand(list: &List, own: &Command) -> Command {
     let command = Command::new(list.name);
     let command = match list.arguments {

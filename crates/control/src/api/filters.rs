@@ -22,7 +22,7 @@ use crate::{Access, ErrorBody, Outcome, RulePlace, SampleRequest, owners};
 
 /// Longest time in seconds for which a client can block a prefix: one year.
 const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
-/// Number of bytes that the hook (XDP program) copies from each sampled frame.
+/// Maximum number of bytes that the hook (XDP program) copies from each sampled frame.
 const SAMPLE_LENGTH: u32 = 128;
 
 /// Returns the filter with the given name, with the counters of each rule.

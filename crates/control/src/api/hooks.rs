@@ -19,7 +19,7 @@ use super::watch::{QUEUE, file, permit, words};
 use crate::error::{ApiError, ApiResult};
 use crate::{DumpRequest, ErrorBody, Plane};
 
-/// Longest accepted duration of a measurement of program runs, in milliseconds.
+/// Maximum duration, in milliseconds, for which a client can have the runs of XDP programs measured.
 const MEASURE_LIMIT_MS: u64 = 60_000;
 
 /// Number of bytes of each frame that a capture at a hook copies, unless the client requests another number.

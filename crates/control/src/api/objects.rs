@@ -53,7 +53,7 @@ async fn make(
     Ok(Made(context.task(&context.quotas.changes, work).await??))
 }
 
-/// Returns an error if a bridge or a router still uses the port, because the port cannot be removed then.
+/// Returns an error if a bridge or a router still uses the port. A port in use cannot be removed.
 fn unused(context: &Context, port: &PortName) -> ApiResult<()> {
     let merged = context.store.merged();
     if merged.owners.get(&ObjectKey::Port(port.clone())) != Some(&Owner::Api) {

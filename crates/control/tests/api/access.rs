@@ -132,8 +132,8 @@ fn as_user(user: u32, daemon: &Daemon, method: &str, path: &str, body: &str) -> 
     asked.join().unwrap()
 }
 
-/// A member of the socket's group can change objects. It cannot refer to files in these changes, cannot start programs,
-/// and cannot load XDP programs.
+/// A local user in the socket's group can change objects. In these changes, the user cannot refer to files. The user
+/// also cannot start programs or load XDP programs.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_group_configures_and_only_root_names_files_and_programs() {
     if !rustix::process::geteuid().is_root() {

@@ -66,7 +66,7 @@ fn order(daemon: &Daemon, filter: &str) -> Vec<(String, u32)> {
     running.filters[filter].rules.iter().map(|rule| (rule.name.to_string(), rule.priority)).collect()
 }
 
-/// A rule is added at the requested position, or nothing changes.
+/// A rule is added to a filter at the requested position. If the position or the rule is invalid, nothing changes.
 #[tokio::test]
 async fn rules_of_a_filter_come_and_go_one_by_one() {
     let daemon = Daemon::serving("rules");
@@ -185,7 +185,8 @@ async fn steerings_are_put_shown_and_changed() {
     daemon.refused("GET", "/v1/steering/spread", "", 404).await;
 }
 
-/// States of hooks contain a measurement if one was requested.
+/// `GET /v1/hooks` returns the states of all hooks. The states contain a measurement of program runs only if the
+/// request asks for one.
 #[tokio::test]
 async fn hooks_are_shown_and_measured() {
     let daemon = Daemon::serving("hooks");
@@ -405,7 +406,8 @@ async fn no_change_is_made_while_a_successor_takes_over() {
     assert!(daemon.plane.running().ports.contains_key("later"), "there is no successor: it is made");
 }
 
-/// The gate stays closed until the hand-over that closed it has ended.
+/// A second upgrade is refused while an upgrade is in progress. The admission gate stays closed until the first upgrade
+/// has ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_upgrade_is_refused_while_one_runs() {
     let daemon = Daemon::serving("upgrade-twice");

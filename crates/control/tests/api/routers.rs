@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Routers and their interfaces have owners like bridges and members, and are changed separately.
+/// Routers and their interfaces each have an owner, like bridges and their members. A router and its interfaces can be
+/// changed separately through the API.
 #[tokio::test]
 async fn routers_of_the_api_come_and_go() {
     let daemon = Daemon::serving("routers");
@@ -46,7 +47,8 @@ async fn routers_of_the_api_come_and_go() {
     assert_eq!(daemon.plane.running(), load(&text, "t").unwrap());
 }
 
-/// Several API routes return the state of a router. The number of entries in their responses is limited.
+/// The API returns the state, the routes and the neighbours of a router, and explains route lookups. The number of
+/// entries in a response is limited.
 #[tokio::test]
 async fn routers_are_looked_into() {
     let daemon = Daemon::serving("look");

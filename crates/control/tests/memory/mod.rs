@@ -29,7 +29,7 @@ pub struct Memory {
     /// Number of changes after which every change fails. 0: no limit.
     pub fail_after: AtomicU32,
     pub slow: AtomicBool,
-    /// Whether the data plane runs another configuration than the store.
+    /// Whether the data plane runs a configuration that differs from the store's.
     pub behind: AtomicBool,
     /// Whether a hand-over is in progress.
     pub upgrading: AtomicBool,
@@ -78,7 +78,7 @@ impl Memory {
 /// Number of IPv4 routes of each router.
 const ROUTES: usize = 2002;
 
-/// Returns a default route, 2000 routes of the main table, one of table 100, and one IPv6 route.
+/// Returns a default route, 2000 routes in the main table, one route in table 100, and one IPv6 route.
 fn all_routes() -> impl Iterator<Item = RouteEntry> {
     let route = |prefix: String, table, gateway: &str| RouteEntry {
         prefix: prefix.parse().unwrap(),
@@ -675,7 +675,7 @@ impl Daemon {
         daemon
     }
 
-    /// Returns a configuration text with the settings of this daemon.
+    /// Returns the text of a configuration that contains the settings of this daemon and the objects `objects`.
     pub fn file(&self, objects: &str) -> String {
         let settings = self.place.settings().daemon;
         let (api, state) = (settings.api.display(), settings.state_dir.display());

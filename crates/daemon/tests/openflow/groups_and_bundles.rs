@@ -1,4 +1,4 @@
-//! Tests of groups, meters and bundles with the stock client.
+//! Tests groups, meters and bundles with the stock `ovs-ofctl`.
 
 use super::*;
 
@@ -35,8 +35,8 @@ fn bundles_groups_and_meters_work_from_the_stock_client() {
     assert_eq!((out("group:5"), out("table")), (String::new(), String::new()));
 }
 
-/// A packet-out in a bundle is processed with the earlier changes of the bundle, and is sent when the bundle is
-/// committed, as in Open vSwitch. A group that is too large for an OpenFlow message is refused.
+/// A packet-out in a bundle is processed with the changes that precede it in the bundle, and is sent when the bundle is
+/// committed, as in Open vSwitch. A group that does not fit into an OpenFlow message is refused.
 #[test]
 fn packets_in_bundles_and_groups_that_are_too_large() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");

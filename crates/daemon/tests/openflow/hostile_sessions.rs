@@ -1,4 +1,4 @@
-//! Tests of OpenFlow sessions that flood the daemon and use as much memory as possible.
+//! Tests the daemon with OpenFlow sessions that flood it with messages and use as much memory as possible.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn flood(path: &std::path::Path, stop: &std::sync::atomic::AtomicBool) -> u64 {
     sent
 }
 
-/// Opens 16 bundles of 1 MiB each, requests all rules, and reads the answer at 10 kB/s until `stop` is set.
+/// Opens 16 bundles of 1 MiB each, requests all rules, and reads the reply at 10 kB/s until `stop` is set.
 fn hoard(path: &std::path::Path, stop: &std::sync::atomic::AtomicBool) {
     use std::io::{Read, Write};
     let Some(mut stream) = session(path) else { return };

@@ -281,7 +281,8 @@ fn a_port_or_bridge_that_goes_leaves_flows_of_other_bridges_alone() {
     assert_eq!(report.lost(), 0, "{report:?}");
 }
 
-/// Changes that a controller makes to a port do not affect the configured settings.
+/// A port that is configured with `flood = false` receives no flooded packets, whatever settings a controller changes
+/// on the port.
 #[test]
 fn a_port_that_is_configured_to_take_no_floods_takes_none_whatever_else_is_changed() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
@@ -364,8 +365,8 @@ fn what_the_tables_refuse_is_named_and_changes_nothing() {
     assert!(reaches(&rig, 1, 2));
 }
 
-/// The bridge is controlled by a learning switch application of os-ken, an OpenFlow controller from PyPI. Hosts reach
-/// each other through the rules that the controller adds.
+/// A learning switch application of os-ken (an OpenFlow controller from PyPI) controls the bridge. Hosts reach each
+/// other through the rules that the application adds.
 #[test]
 fn a_learning_switch_on_os_ken_leads_real_packets() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");

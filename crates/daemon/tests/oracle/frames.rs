@@ -3,7 +3,7 @@
 
 use packet::checksum;
 
-/// Side on which a frame enters or leaves.
+/// Side of the router, on which a frame enters or leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     Left,
@@ -13,7 +13,7 @@ pub enum Side {
 impl Side {
     pub const BOTH: [Side; 2] = [Side::Left, Side::Right];
 
-    /// Returns the name of the router's device.
+    /// Returns the name of the router's device on this side.
     pub fn device(self) -> &'static str {
         if self == Side::Left { "left" } else { "right" }
     }
@@ -31,12 +31,12 @@ impl Side {
         if self == Side::Left { 1500 } else { 1300 }
     }
 
-    /// Returns the MAC address of the router's device.
+    /// Returns the MAC address of the router's device on this side.
     pub fn router(self) -> String {
         text(self.router_mac())
     }
 
-    /// Returns the MAC address of the neighbour whose addresses end with `number`.
+    /// Returns the MAC address of the neighbour on this side whose IP addresses end with `number`.
     pub fn neighbour(self, number: u8) -> String {
         text([2, 0, 0, 0, self.number(), number])
     }
@@ -182,8 +182,9 @@ impl Generator {
         self.number
     }
 
-    /// Returns three frames for each side that certainly cause output: a frame that is forwarded, a frame that would
-    /// have to be fragmented, and a frame whose hop limit expires.
+    /// Returns three marker frames for each side, each of which always causes output: a frame that is forwarded, a
+    /// frame that would have to be fragmented, and a frame whose hop limit expires. When the output of these frames has
+    /// left, the output of all earlier frames has left as well.
     pub fn fences(&mut self) -> Vec<Frame> {
         let mut fences = Vec::new();
         for side in Side::BOTH {

@@ -82,7 +82,7 @@ rules! {
         |_, _| {};
 }
 
-/// For each receiver, the number of ICMP errors about routes that the kernel has sent.
+/// Number of ICMP errors about missing routes that the kernel has sent, for each receiver of the errors.
 #[derive(Clone, Default)]
 pub struct Errors(BTreeMap<Ipv4Addr, u32>);
 

@@ -1,25 +1,29 @@
 //! Compares choices that depend on hashes: buckets of select groups, links of `multipath`, and members of
-//! `bundle_load`. The two switches hash differently, so rules write each choice into the source address of a packet.
-//! The choice must be permitted and equal for equal flows, and the rest of the packet must be equal.
+//! `bundle_load`. The two switches use different hash functions and may choose differently. Therefore, rules write each
+//! choice into the source MAC address of a packet. The choice must be one of the permitted values and equal for all
+//! packets of a flow, and the rest of the packet must be equal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ByPort;
 use super::frames::{Frame, PORTS, Random, mark_of};
 
-/// First octets of a source address that encodes a choice: 02:5e:WHO:00:00:CHOICE.
+/// First octets of a source MAC address into which a rule has written a choice that depends on a hash
+/// (02:5e:WHO:00:00:CHOICE). WHO identifies the group or action that has chosen, and CHOICE is the chosen bucket, link
+/// or member.
 const SIGN: [u8; 2] = [0x02, 0x5e];
-/// Base of WHO for `multipath`, to which the number of links is added.
+/// First value of WHO (see [`SIGN`]) for `multipath` actions. The number of links is added to this value.
 const LINKS: u8 = 0x10;
-/// Base of WHO for `bundle_load`, to which a bit for each member is added, from port 1 on.
+/// First value of WHO (see [`SIGN`]) for `bundle_load` actions. A bit for each member port is added to this value,
+/// beginning with port 1.
 const MEMBERS: u8 = 0x40;
-/// Number of a port that does not exist.
+/// Number of a port that does not exist, for members that must never be chosen.
 const NOWHERE: u8 = 77;
 
-/// Permitted buckets of each select group.
+/// Numbers of the permitted buckets of each select group, by group number.
 pub type Buckets = BTreeMap<u8, BTreeSet<u8>>;
 
-/// Returns a select group, and its permitted buckets.
+/// Returns a random select group in the syntax of `ovs-ofctl`, and the numbers of its buckets that a switch may choose.
 pub fn group(random: &mut Random, id: u8, version: &str) -> (String, BTreeSet<u8>) {
     let method = match version {
         "OpenFlow15" => random.of(&[
@@ -57,7 +61,7 @@ fn address(who: u8, choice: u8) -> String {
     format!("{:02x}:{:02x}:{who:02x}:00:00:{choice:02x}", SIGN[0], SIGN[1])
 }
 
-/// Returns actions that make a choice by a hash and send a packet that encodes the choice.
+/// Returns random actions that choose a link or a member by a hash, and send a packet that contains the choice.
 pub fn action(random: &mut Random) -> String {
     let fields = random.of(&FIELDS);
     let to = 1 + random.below(PORTS.into());
@@ -82,7 +86,8 @@ const FIELDS: [&str; 7] =
 /// Hash methods that have equal results for both directions of a flow.
 pub const SYMMETRIC: [&str; 4] = ["symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "symmetric_l3"];
 
-/// Returns a `multipath` action that hashes these fields, and actions that send the choice to a port.
+/// Returns a `multipath` action that hashes the given fields, followed by actions that send a packet with the choice to
+/// a port.
 pub fn multipath(random: &mut Random, fields: &str, to: usize) -> String {
     let links = 1 + random.below(16) as u8;
     let way = random.of(&["modulo_n", "hash_threshold", "hrw", "iter_hash"]);
@@ -91,8 +96,8 @@ pub fn multipath(random: &mut Random, fields: &str, to: usize) -> String {
     shown(&choose, LINKS + links, to)
 }
 
-/// Returns a clone action that writes a choice to the second register, and sends a copy of the packet that contains the
-/// choice.
+/// Returns a `clone` action that executes `choose`, which writes its choice to register 2, and sends a copy of the
+/// packet with the choice in its source MAC address to the port `to`.
 fn shown(choose: &str, who: u8, to: usize) -> String {
     let sign = u64::from(SIGN[0]) << 40 | u64::from(SIGN[1]) << 32 | u64::from(who) << 24;
     format!(
@@ -100,12 +105,12 @@ fn shown(choose: &str, who: u8, to: usize) -> String {
     )
 }
 
-/// Returns WHO and CHOICE of a frame that encodes a choice.
+/// Returns WHO and CHOICE (see [`SIGN`]) of a frame that contains a choice, and `None` for other frames.
 fn choice(frame: &[u8]) -> Option<(u8, u8)> {
     (frame[6..8] == SIGN).then(|| (frame[8], frame[11]))
 }
 
-/// Returns the outputs without the choices, and the choices that are not permitted.
+/// Sets the choices in the output frames to 0. Returns the changed frames, and the choices that are not permitted.
 pub fn without(outputs: &ByPort, buckets: &Buckets) -> (ByPort, Vec<(u8, u8)>) {
     let (mut outputs, mut strange) = (outputs.clone(), Vec::new());
     for frame in outputs.values_mut().flatten() {
@@ -123,13 +128,14 @@ pub fn without(outputs: &ByPort, buckets: &Buckets) -> (ByPort, Vec<(u8, u8)>) {
     (outputs, strange)
 }
 
-/// Returns all choices of a frame, by port and in order.
+/// Returns all choices in the output frames of one input frame, sorted by port and in the order of the frames.
 fn choices(outputs: &ByPort) -> Vec<(u8, u8)> {
     outputs.values().flatten().filter_map(|frame| choice(frame)).collect()
 }
 
-/// Compares the choices in the two passes of each frame. Returns descriptions of the frames whose choices differ, and
-/// the number of equal choices. `pairs` holds each frame with the frame number of its second pass.
+/// Compares the choices for input frames that were sent twice. Returns descriptions of the frames whose choices differ,
+/// and the number of equal choices. `pairs` contains each frame with the number under which it was sent the second
+/// time.
 pub fn fickle(pairs: &[(&Frame, u32)], outputs: &BTreeMap<u32, ByPort>) -> (Vec<String>, usize) {
     let (none, mut wrong, mut agree) = (ByPort::new(), Vec::new(), 0);
     for (frame, again) in pairs {
@@ -148,8 +154,7 @@ pub fn fickle(pairs: &[(&Frame, u32)], outputs: &BTreeMap<u32, ByPort>) -> (Vec<
 }
 
 impl Frame {
-    /// Returns whether both switches parse the frame without ambiguity, so that no payload is taken for a
-    /// header.
+    /// Returns whether both switches parse the frame in the same way, so that neither takes payload for a header.
     pub fn is_regular(&self) -> bool {
         let odd = [
             "mutated",

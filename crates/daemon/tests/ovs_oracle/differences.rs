@@ -40,9 +40,9 @@ pub enum Difference {
 /// Features of a rule set because of which a difference is permitted.
 #[derive(Clone, Copy)]
 pub struct Features {
-    /// Whether a rule to which a `resubmit` leads writes fields after `check_pkt_larger`.
+    /// Whether a rule outside of table 0, which is reached by `resubmit`, writes fields after `check_pkt_larger`.
     pub writes_after_length_check: bool,
-    /// Whether a `clone` can lead to a select group by a `resubmit`.
+    /// Whether a `clone` action can reach a select group through a `resubmit`.
     pub select_group_in_clone: bool,
 }
 
@@ -454,8 +454,8 @@ fn has_other_version(frame: &[u8]) -> bool {
     }
 }
 
-/// Returns whether two frames differ in a checksum at most (and in type and code of ICMP before the
-/// checksum).
+/// Returns whether two frames are equal except for one checksum. In an ICMP message, the type and the code, which
+/// precede the checksum, may also differ.
 fn alike(one: &[u8], other: &[u8]) -> bool {
     let differ: Vec<usize> = (0..one.len()).filter(|at| other.get(*at) != one.get(*at)).collect();
     one.len() == other.len() && differ.last().is_none_or(|last| last - differ[0] < 4)
@@ -487,7 +487,8 @@ fn like_sized(one: &ByPort, other: &ByPort) -> bool {
     lengths(one) == lengths(other)
 }
 
-/// Returns whether Trivium sent the first frames of OVS's output and then stopped.
+/// Returns whether Trivium's output on each port is the beginning of OVS's output. If `roughly` is set, frames that
+/// differ only in a checksum count as equal.
 fn ends_earlier(ovs: &ByPort, ours: &ByPort, roughly: bool) -> bool {
     let same = |one: &Vec<u8>, other: &Vec<u8>| one == other || roughly && alike(one, other);
     ours.iter().all(|(port, frames)| {

@@ -1,5 +1,5 @@
-//! Generates frames for both switches. The frames have few different addresses, ports and tags, so that rules match
-//! often, and sometimes unusual or malformed parts. Equal seeds result in equal frames.
+//! Generates frames for both switches. The frames use few different addresses, ports and tags, so that rules often
+//! match them. Some frames contain unusual or malformed parts. Equal seeds result in equal frames.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use packet::checksum;
 
 /// Number of ports of either switch, numbered from 1.
 pub const PORTS: u8 = 4;
-/// EtherType of the frames that end a batch (IEEE 802, local experiments).
+/// EtherType of the marker frames (fences) that end a batch (IEEE 802, local experiments).
 pub const FENCE: u16 = 0x88b5;
 
 /// A frame that is sent to both switches.
@@ -43,10 +43,10 @@ impl Random {
     }
 }
 
-/// First octets of a mark. Marks with the frame's number are repeated in the payload.
+/// First octets of a mark. A mark contains the number of the input frame, and is repeated in the payload of the frame.
 const MARK: [u8; 4] = *b"TvOv";
 
-/// Returns the number of the mark in a frame.
+/// Returns the frame number in the mark of a frame, or `None` if the frame has no mark.
 pub fn mark_of(frame: &[u8]) -> Option<u32> {
     frame.windows(12).find_map(|cell| {
         let number: [u8; 4] = cell[4..8].try_into().ok()?;
@@ -76,7 +76,8 @@ impl Generator {
         self.number
     }
 
-    /// Returns a frame that a special rule sends back through its input port.
+    /// Returns a marker frame (fence) for a port. A rule with the highest priority sends this frame back through its
+    /// input port. The return of the frame shows that the switch has processed all earlier frames of the port.
     pub fn fence(&mut self, port: u8) -> Frame {
         let number = self.number();
         let mut bytes = vec![2, 0, 0, 0, 0, 0xf, 2, 0, 0, 0, 0, port];
@@ -85,7 +86,7 @@ impl Generator {
         Frame { number, port, bytes, story: "fence".into() }
     }
 
-    /// Returns a broadcast frame from which both switches learn an address.
+    /// Returns a broadcast frame from which both switches learn that the address `source` is on the port `port`.
     pub fn lesson(&mut self, source: [u8; 6], port: u8, vlan: Option<u16>) -> Frame {
         let number = self.number();
         let mut bytes = [[0xff; 6], source].concat();
@@ -97,7 +98,7 @@ impl Generator {
         Frame { number, port, bytes, story: "lesson".into() }
     }
 
-    /// Returns a random frame. With `settled`, each source address uses one port only.
+    /// Returns a random frame. If `settled` is set, all frames with the same source address enter on the same port.
     pub fn frame(&mut self, settled: bool) -> Frame {
         let number = self.number();
         let mut draft = Draft { random: &mut self.random, story: Vec::new() };
@@ -180,7 +181,7 @@ impl Draft<'_> {
         tags
     }
 
-    /// Returns the EtherType and the bytes that follow the VLAN tags.
+    /// Returns a random EtherType, and the bytes that follow the EtherType in the frame.
     fn network(&mut self, payload: Vec<u8>) -> (u16, Vec<u8>) {
         match self.random.below(20) {
             0..8 => (0x0800, self.ipv4(payload)),
@@ -374,8 +375,8 @@ impl Draft<'_> {
         head
     }
 
-    /// Returns a protocol number and its message. `pseudo` returns the pseudo-header sum for a protocol and
-    /// length.
+    /// Returns a random IP protocol number, and the bytes that follow the IP header. `pseudo` returns the checksum of
+    /// the pseudo-header for a protocol number and a length.
     fn upper(&mut self, payload: Vec<u8>, pseudo: impl Fn(u8, usize) -> u32) -> (u8, Vec<u8>) {
         let ports = |random: &mut Random| {
             let (from, to) = (random.of(&[1000_u16, 1001, 53, 80]), random.of(&[80_u16, 81, 443, 53, 8080]));

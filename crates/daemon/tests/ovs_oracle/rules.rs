@@ -15,14 +15,14 @@ pub struct Rules {
     /// Whether each frame must be processed before the next frame is sent, because a frame may change the rules or
     /// tables for the next frame.
     pub in_turn: bool,
-    /// VLANs of the ports, if `NORMAL` is among the actions.
+    /// VLAN modes of the ports if rules use the action `NORMAL`, otherwise `None`.
     pub members: Option<[Member; PORTS as usize]>,
     /// Permitted buckets of the groups.
     pub buckets: Buckets,
 }
 
 impl Rules {
-    /// Returns a set with one rule for all packets.
+    /// Returns a rule set with a single rule, which applies the actions to all packets.
     pub fn only(actions: &str) -> Rules {
         let flows = vec![FENCES.to_owned(), format!("priority=0,actions={actions}")];
         let (groups, buckets) = (Vec::new(), Buckets::new());
@@ -106,20 +106,22 @@ struct Writer<'r> {
     tagged: bool,
     /// Whether the rule matches the last MPLS label of the stack (`Some(true)`) or a label before it (`Some(false)`).
     bottom: Option<bool>,
-    /// Protocol of the packet below the MPLS label that the rule has pushed.
+    /// Protocol of the packet below the MPLS label that the rule has pushed. This is the protocol after the label is
+    /// popped.
     under: Kind,
-    /// Whether rules write action sets. No rule then decrements the TTL, because Trivium applies no action
-    /// set to an expired packet.
+    /// Whether rules write action sets. If they do, no rule decrements the TTL, because Trivium does not apply the
+    /// action set to a packet whose TTL has expired.
     writes: bool,
     version: &'static str,
     table: usize,
     groups: bool,
     nested: bool,
     learns: bool,
-    /// Whether `NORMAL` is among the actions. No rule then changes sources, which `NORMAL` would learn.
+    /// Whether rules use the action `NORMAL`. If they do, no rule changes source MAC addresses, which `NORMAL` would
+    /// learn.
     normal: bool,
-    /// Whether `exit` is among the actions. Clones are then not resubmitted, because `exit` would end more in
-    /// OVS.
+    /// Whether rules use the action `exit`. If they do, no rule uses `resubmit` inside `clone`: after an `exit` inside
+    /// `clone`, OVS ends the whole processing of the packet, and Trivium only the processing of the copy.
     exits: bool,
 }
 
@@ -127,7 +129,7 @@ struct Writer<'r> {
 pub const VERSIONS: [&str; 7] =
     ["OpenFlow10", "OpenFlow13", "OpenFlow11", "OpenFlow15", "OpenFlow12", "OpenFlow13", "OpenFlow15"];
 
-/// Generates a set of rules for one version.
+/// Generates a set of rules for one OpenFlow version.
 pub fn generate(random: &mut Random, version: &'static str) -> Rules {
     let groups = version != "OpenFlow10" && random.one_in(2);
     let in_turn = random.one_in(5);
@@ -382,7 +384,7 @@ impl Writer<'_> {
         all
     }
 
-    /// Returns an action that outputs or resubmits.
+    /// Returns a random action that sends the packet to ports or resubmits it to a table.
     fn way(&mut self) -> String {
         match self.random.below(22) {
             0 => "IN_PORT".into(),
@@ -433,7 +435,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns an action that changes the packet.
+    /// Returns a random action that changes the packet.
     fn change(&mut self) -> String {
         let old = self.version == "OpenFlow10";
         let last = 1 + self.random.below(4);

@@ -11,7 +11,7 @@ use super::switches::Ovs;
 
 /// VLANs that frames and rules use.
 const VLANS: [u16; 4] = [5, 6, 7, 100];
-/// Trivium's VLAN of untagged frames, which is VLAN 0 in OVS.
+/// VLAN that represents untagged frames in Trivium. OVS represents them by VLAN 0.
 const UNTAGGED: u16 = 4094;
 
 /// VLAN mode of a port.
@@ -101,7 +101,8 @@ pub fn prepare(rig: &Rig, ovs: &Ovs, members: &[Member]) {
     ovs.appctl(&["fdb/flush", "br0"]);
 }
 
-/// Returns a broadcast frame from each address that will send, in each VLAN.
+/// Returns broadcast frames from which the switches learn: one frame for each source address of later frames in each
+/// VLAN.
 pub fn lessons(generator: &mut Generator) -> Vec<Frame> {
     let stations = (1..=PORTS).flat_map(|port| [[0, port], [1, port]]);
     let tags = std::iter::once(None).chain(VLANS.map(Some));
@@ -109,7 +110,8 @@ pub fn lessons(generator: &mut Generator) -> Vec<Frame> {
     all.into_iter().map(|([net, port], vlan)| generator.lesson([2, 0, 0, 0, net, port], port, vlan)).collect()
 }
 
-/// Returns a destination: reserved groups, vendor groups, unknown addresses, and others.
+/// Returns a random destination MAC address: a reserved group address, a group address of a vendor, an unknown address,
+/// or the address of a port.
 pub fn address(random: &mut Random) -> [u8; 6] {
     let last = random.of(&[0, 1, 2, 3, 0xe, 0xf]);
     match random.below(7) {

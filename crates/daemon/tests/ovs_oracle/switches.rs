@@ -61,7 +61,8 @@ impl Switch {
         }
     }
 
-    /// Runs `ovs-ofctl COMMAND ARGUMENTS`. The error is its error output.
+    /// Runs `ovs-ofctl COMMAND ARGUMENTS`, and returns its standard output. If the command fails, the error contains
+    /// its standard error output.
     pub fn ofctl(&self, version: &str, command: &[&str], arguments: &[&str]) -> Result<String, String> {
         let output = Command::new("ovs-ofctl")
             .args(["-O", version, "--timeout=20"])
@@ -74,7 +75,7 @@ impl Switch {
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
-    /// Returns Trivium as a [`Switch`]. Its ports are the ends of the cables in the hub.
+    /// Returns Trivium as a [`Switch`]. The switch's ports are the hub's ends of the cables.
     pub fn ours(rig: &Rig, wire: &Namespace) -> Switch {
         let Cables { senders, outputs, readers } = Cables::open(wire, PORTS);
         let ways = Ways::Cables(senders);
@@ -82,7 +83,8 @@ impl Switch {
     }
 }
 
-/// A real `ovs-vswitchd` with a bridge on its userspace datapath, and with stream devices.
+/// A real `ovs-vswitchd` with a bridge on its userspace datapath. The ports are dummy devices whose frames are
+/// exchanged over stream sockets.
 pub struct Ovs {
     directory: PathBuf,
     server: OvsdbServer,
@@ -142,7 +144,8 @@ impl Ovs {
         Switch { name: "OVS", socket, ways: Ways::Streams(streams), outputs, _readers: None }
     }
 
-    /// Makes OVS's caches consistent with its tables, which a barrier does not guarantee.
+    /// Removes all flows from OVS's caches, so that the caches cannot contradict the flow tables. An OpenFlow barrier
+    /// does not guarantee this.
     pub fn settle(&self) {
         self.appctl(&["revalidator/purge"]);
     }

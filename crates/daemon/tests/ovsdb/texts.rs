@@ -14,15 +14,15 @@ use super::Switch;
 use super::reference::Reference;
 use super::rig::PATIENCE;
 
-/// The daemon that prints a line.
+/// Program that printed a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum By {
     Ovs,
     Trivium,
 }
 
-/// A line that only one of the two prints: a part of the command, the daemon, a part of the line, and the
-/// reason.
+/// A line that only one of the two programs prints. The entry contains a part of the command, the program, a part of
+/// the line, and the reason.
 type Known = (&'static str, By, &'static str, &'static str);
 
 const KNOWN: &[Known] = &[
@@ -270,7 +270,8 @@ const APPCTL: &[&str] = &[
 
 const VERSIONS: [&str; 4] = ["OpenFlow10", "OpenFlow13", "OpenFlow14", "OpenFlow15"];
 
-/// Commands whose output is in the order of a hash table in Open vSwitch.
+/// Commands whose output Open vSwitch prints in the order of a hash table. The lines are therefore compared in any
+/// order.
 const IN_ANY_ORDER: [&str; 7] = [
     "dump-flows",
     "dump-groups",
@@ -313,7 +314,8 @@ fn normal(text: &str, bridge: &str) -> Vec<String> {
     lines
 }
 
-/// Removes the value after each occurrence of the key.
+/// Replaces the value after each occurrence of `key` by `*`. A value consists of the characters that `is_value`
+/// accepts.
 fn blank(line: &str, key: &str, is_value: impl Fn(char) -> bool) -> String {
     let mut parts = line.split(key);
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -388,7 +390,7 @@ impl Judge {
     }
 }
 
-/// Runs one command of the script, and returns its output and status.
+/// Runs one command of the script, and returns the lines of its output and its exit status.
 fn ofctl(bridge: &str, version: &str, words: &[String]) -> Vec<String> {
     let mut client = Command::new("ovs-ofctl");
     client.args(["-O", version, "-vconsole:off", "--timeout=20"]);

@@ -12,7 +12,8 @@ use super::{Switch, appctl};
 
 const WRAPPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/ovs-vswitchd");
 
-/// Runs the wrapper in the hub with these variables (without the prefix `OVS_`) and arguments.
+/// Runs the wrapper script in the hub with these arguments and environment variables. The names of the variables are
+/// given without the prefix `OVS_`.
 fn wrapper(switch: &Switch, variables: &[(&str, &Path)], arguments: &[&str]) -> Output {
     let line = [&[WRAPPER, "--detach"], arguments].concat();
     let mut command = switch.rig.lab.hub().command(line);
@@ -29,7 +30,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Ends the daemon that this PID file names.
+/// Ends the daemon whose process ID is in the PID file.
 fn end(pidfile: &Path, control: &Path) {
     assert!(appctl(control, &["version"]).unwrap().contains("Trivium"));
     appctl(control, &["exit"]).unwrap();
@@ -86,8 +87,8 @@ fn files_are_where_the_variables_say() {
     }
 }
 
-/// A killed daemon leaves its socket file. The script must not treat this file as the socket of the daemon that it
-/// starts.
+/// A killed daemon leaves its socket file in place. The script must not conclude from this file that the daemon that it
+/// starts is ready.
 #[test]
 fn readiness_comes_from_the_started_process_and_not_from_an_old_socket() {
     require!("ovs-vsctl", "ovsdb-server", "bash");

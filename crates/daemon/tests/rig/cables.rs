@@ -81,7 +81,7 @@ impl Cables {
     }
 }
 
-/// Reads one frame of this length from the stream, and sends it to the channel.
+/// Reads a frame of `length` octets from `stream`, and sends it with the port number to the channel `to`.
 pub fn deliver(port: u8, length: usize, stream: &mut impl Read, to: &Sender<Output>) {
     let mut frame = vec![0; length];
     if stream.read_exact(&mut frame).is_ok() {

@@ -1,5 +1,5 @@
-//! Sends datagrams from a host, through a port's device, to a socket of the hub's kernel. The datagrams arrive only
-//! while the device has no filter.
+//! Sends datagrams from a host through a port's device to a socket of the hub's kernel. The tests use this to detect
+//! packets that pass the device although a filter should drop them.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Leak {
 }
 
 impl Leak {
-    /// Starts to send from the host to its device in the hub.
+    /// Starts to send datagrams from the host to an address on the host's device in the hub.
     pub fn start(rig: &Rig, host: &Host) -> Leak {
         let (hub, device) = (rig.lab.hub(), host.device());
         hub.run(["ip", "address", "add", &format!("{HUB}/24"), "dev", device]).unwrap();
@@ -50,7 +50,8 @@ impl Leak {
         Leak { sent, has_ended, sender: Some(sender), socket }
     }
 
-    /// Waits until more datagrams were sent, and returns how many arrived since the last call.
+    /// Waits until at least 100 more datagrams were sent, and returns the number of datagrams that arrived since the
+    /// last call.
     pub fn arrived(&self) -> usize {
         let before = self.sent.load(Ordering::Relaxed);
         wait_until("datagrams", PATIENCE, || self.sent.load(Ordering::Relaxed) > before + 100).unwrap();

@@ -35,7 +35,7 @@ pub struct Rig {
     pub lab: Lab,
     pub directory: PathBuf,
     pub daemon: Option<Process>,
-    /// Lock for tests that count every packet. The tests share the kernel's queues and run one at a time.
+    /// Lock of tests that count every packet. These tests run one at a time, because they share queues of the kernel.
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -67,7 +67,7 @@ impl Rig {
         rig
     }
 
-    /// Adds the hub's addresses in the network of a host, and the host's routes.
+    /// Adds the addresses of the hub in the network of a host, and routes from the host through the hub.
     pub fn join(&self, host: &Host, number: u8) {
         let (hub, device) = (self.lab.hub(), host.device());
         hub.run(["ip", "address", "add", &format!("10.8.{number}.1/24"), "dev", device]).unwrap();
@@ -262,7 +262,8 @@ impl Rig {
         }
     }
 
-    /// Returns the names of the pins that belong to devices of this rig's hub, in alphabetical order.
+    /// Returns the names of the pins in the BPF file system that belong to devices in this rig's hub, in alphabetical
+    /// order.
     pub fn pins(&self) -> Vec<String> {
         let inode = self.lab.hub().run(["stat", "-Lc", "%i", "/proc/self/ns/net"]).unwrap();
         let part = format!("-{}-", inode.trim());

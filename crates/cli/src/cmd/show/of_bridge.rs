@@ -1,4 +1,4 @@
-//! Arguments of the lists of bridges with OpenFlow.
+//! Arguments of the commands that list the objects (such as groups) of OpenFlow bridges.
 
 use clap::Args;
 

@@ -1,4 +1,4 @@
-//! Arguments of the lists of a router.
+//! Arguments of the commands that list the objects (such as routes) of a router.
 
 use clap::Args;
 use model::RouterState;
@@ -48,7 +48,7 @@ pub struct Several {
 }
 
 impl Several {
-    /// Returns the API path of the list `name` of the router with a query for these arguments.
+    /// Returns the API path of the list `name` (such as `routes`) of the router, with a query for these arguments.
     pub async fn path(&self, client: &Client, name: &str) -> Result<String, Failure> {
         self.of.path(client, &format!("{name}?limit={}", self.limit)).await
     }

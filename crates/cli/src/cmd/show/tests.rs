@@ -115,8 +115,7 @@ fn routers_and_their_interfaces_are_told() {
     assert_eq!(told.lines().nth(1), Some("edge    arp      100    1.50k               2"));
 }
 
-/// A fake daemon that answers requests with these routers and no entries, and records the requested
-/// paths.
+/// A fake daemon. Its answers contain the given routers and otherwise only empty lists. It records the requested paths.
 struct Daemon {
     client: Client,
     socket: std::path::PathBuf,

@@ -85,7 +85,7 @@ impl State {
 pub enum Update {
     /// A new set of counters from the daemon.
     Counters(Counters),
-    /// A new state from the daemon. The time of the request is counted from the start of the reader.
+    /// A new state from the daemon. The first value is the time of the request, measured from the start of the reader.
     State(Duration, State),
     /// The daemon has refused the request for this state. The text is the reason.
     Refused(Resource, String),

@@ -294,7 +294,7 @@ fn sum<'a>(rates: &Sheet, column: usize, ports: impl IntoIterator<Item = &'a str
     Cell::Value(ports.into_iter().filter_map(of_port).reduce(|sum, rate| sum + rate))
 }
 
-/// Returns the table rows of the bridges. `rates` is the sheet of the ports.
+/// Returns the table rows of the bridges. `rates` is the table of the ports page, which contains the ports' rates.
 pub fn bridges(bridges: &[BridgeState], rates: &Sheet) -> Vec<Row> {
     let row = |bridge: &BridgeState| {
         let members = || bridge.members.iter().map(|member| member.port.as_str());
@@ -354,7 +354,7 @@ pub fn caches(state: &CachesState) -> Row {
     Row::new("caches", cells)
 }
 
-/// Returns the table rows of the routers. `rates` is the sheet of the ports.
+/// Returns the table rows of the routers. `rates` is the table of the ports page, which contains the ports' rates.
 pub fn routers(routers: &[RouterState], rates: &Sheet) -> Vec<Row> {
     let row = |router: &RouterState| {
         // Several interfaces (VLANs) may share one port.

@@ -49,7 +49,7 @@ impl Column {
         Column { title, kind, width }
     }
 
-    /// Returns the index of the column with this title. Constants are defined by this function: if no column has the
+    /// Returns the index of the column with this title. The function is evaluated at compile time. If no column has the
     /// title, the program does not compile.
     pub const fn index(columns: &[Column], title: &str) -> usize {
         let mut at = 0;

@@ -25,7 +25,7 @@ fn second(seconds: u64) -> Duration {
 }
 
 /// Returns the counters of three ports and two workers after `seconds` seconds. In each second, eth0 receives 1200
-/// packets of 1000 bytes, which tap1 sends, and 3 packets are dropped.
+/// packets of 1000 bytes and drops 3 other packets. The received packets are sent on tap1.
 fn counters(seconds: u64) -> Counters {
     let port = |rx: u64, tx: u64, drops: u64| PortCounters {
         rx_packets: rx * seconds,
@@ -67,7 +67,8 @@ fn port(name: &str, kind: &str, up: bool) -> Value {
     })
 }
 
-/// Returns the states after `seconds` seconds, in the form that the API sends.
+/// Returns the states of ports, bridges, flows and other objects after `seconds` seconds, in the form in which the API
+/// returns them.
 fn states(seconds: u64) -> Vec<State> {
     let drop = |port: &str, reason: &str, packets: u64| json!({"port": port, "reason": reason, "packets": packets, "explanation": format!("Why {reason}.")});
     let member = |port: &str| json!({"port": port, "owner": "file", "vlans": "access 10", "protected": false, "macs": 1});
@@ -127,7 +128,7 @@ fn states(seconds: u64) -> Vec<State> {
     ]
 }
 
-/// Returns the state of the screen after data for each of the seconds 1 to `seconds`.
+/// Returns the state of the screen after the data of the seconds 1 to `seconds` was supplied.
 fn app(seconds: u64) -> App {
     let mut app = App::default();
     for at in 1..=seconds {
@@ -136,7 +137,7 @@ fn app(seconds: u64) -> App {
     app
 }
 
-/// Supplies the counters and states of one second.
+/// Supplies the counters and states of the second `at` to the screen.
 fn go_on(app: &mut App, at: u64) {
     app.update(Update::Counters(counters(at)), second(at));
     for state in states(at) {
@@ -168,7 +169,7 @@ fn text_of(terminal: &Terminal<TestBackend>) -> String {
     rows.map(|row| line(row).trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the keys of the rows in the order of the screen.
+/// Returns the keys of the shown rows from top to bottom.
 fn keys(app: &App) -> Vec<&str> {
     app.lines().iter().map(|line| line.key.as_str()).collect()
 }

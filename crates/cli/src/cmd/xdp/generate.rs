@@ -114,7 +114,8 @@ fn offer(args: &XdpGen, generator: &mut Generator) -> Result<Offered, xdp::Error
     offered
 }
 
-/// Returns the number of generated frames lost so far on the way to a device of this network namespace.
+/// Returns the number of generated frames that were lost so far before a device of this network namespace received
+/// them.
 fn lost(losses: &Losses) -> Result<u64, xdp::Error> {
     use std::os::linux::fs::MetadataExt;
     let inode = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.st_ino());
@@ -132,7 +133,7 @@ fn order(args: &XdpGen) -> Order {
     }
 }
 
-/// Converts the arguments into settings of the generator, without frame lengths and addresses.
+/// Converts the arguments into the settings of the generator. Frame lengths and addresses are not set.
 fn traffic(args: &XdpGen, ifindex: u32) -> Traffic {
     let varies = |what: Varied| args.vary.contains(&what);
     // Several flows differ in their ports by default.
