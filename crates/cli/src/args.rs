@@ -111,7 +111,7 @@ pub enum Command {
     Explain(Explain),
     /// Report problems of speed and correctness, each with its fix
     Doctor(Json),
-    /// Show and change the driver hook: programs, counters, filters and steerings
+    /// Show and change the driver hook: programs, counters, filters and flow steering
     #[command(subcommand)]
     Xdp(Xdp),
     /// Remove learned addresses from bridges
@@ -154,8 +154,8 @@ pub struct Run {
     /// Configuration file
     #[arg(short, long, value_name = "FILE", default_value = "/etc/trivium/trivium.toml")]
     pub config: PathBuf,
-    /// Restore the OpenFlow rules, groups and meters of the last daemon, also after a kill (as
-    /// `daemon.restore` does)
+    /// Restore the OpenFlow rules, groups and meters of the last daemon, even if it was killed (as `daemon.restore`
+    /// does)
     #[arg(long)]
     pub restore: bool,
     /// Take over from the running daemon, whose socket is standard input (used by `trivium upgrade`)

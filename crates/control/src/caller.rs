@@ -20,7 +20,8 @@ pub(crate) struct Caller {
 /// Method by which the daemon has identified an API client, with the identity of the client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Origin {
-    /// The client is a local process, which the Unix socket identifies.
+    /// The client is a local process. The kernel has reported its user ID and process ID for the connection to the Unix
+    /// socket.
     Process { uid: u32, pid: Option<i32> },
     /// The client has connected over TCP and presented a token.
     Token { name: String, address: SocketAddr },

@@ -162,7 +162,7 @@ impl Query {
     }
 }
 
-/// Arguments of a list: those of its command (`trivium show`) and of its API route.
+/// Kinds of arguments that the command (`trivium show`) and the API route of a list accept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arguments {
     /// The list has no arguments.
@@ -217,8 +217,7 @@ impl List {
     /// formatted. Objects with names are sorted by name.
     ///
     /// # Errors
-    ///
-    /// Returns an error if the answer is not the JSON of the list.
+    /// Returns an error if the answer is not valid JSON for entries of the list.
     pub fn format(&self, answer: &[u8], name: Option<&str>) -> serde_json::Result<Formatted> {
         match self.resource {
             Some(resource) => resource.format(answer, name),

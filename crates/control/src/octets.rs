@@ -67,7 +67,7 @@ pub(crate) struct ReplyMemory {
 }
 
 impl Held {
-    /// Replaces the number of octets that are counted for one response of a client, `before`, with `now`.
+    /// Changes the number of octets that are counted for one response of a client from `before` to `now`.
     fn change(&mut self, holder: &Holder, before: u64, now: u64) {
         let own = self.of.entry(holder.clone()).or_default();
         *own = (*own + now).saturating_sub(before);

@@ -60,8 +60,8 @@ pub trait Plane: Lists {
     fn steering_flows(&self, steering: &str, limit: usize) -> Result<Vec<SteeringEntry>, PlaneError>;
 
     /// Adds, changes or removes exact-match flows of a steering policy, all of them or none. An added flow exists as
-    /// long as a hook (XDP program on a port) applies the policy. If the hook remains attached while no daemon runs, so
-    /// does the flow. Flows that the configuration contains cannot be changed.
+    /// long as a hook (XDP program on a port) applies the policy, even if no daemon runs while the hook remains
+    /// attached. Flows that the configuration contains cannot be changed.
     ///
     /// # Errors
     ///
@@ -211,7 +211,8 @@ pub trait Plane: Lists {
         ))
     }
 
-    /// Returns the counters of the data plane for the event stream. The call is cheap enough for one call per second.
+    /// Returns the counters of the data plane for the event stream. The function takes so little time that it can be
+    /// called once per second.
     fn counters(&self) -> Counters;
 
     /// Predicts how the data plane would process a frame that arrives on the port `in_port`. No packet is sent and no

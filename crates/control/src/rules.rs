@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{ApplyOptions, ChangeError, Outcome, Store};
 
-/// Position of a new filter rule among the rules of its filter.
+/// Position at which a new filter rule is inserted into its filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RulePlace {
     /// After all rules that have the priority of the new rule.

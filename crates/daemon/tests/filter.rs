@@ -13,7 +13,7 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{Process, UdpFlow, eventually, require};
 
-/// Returns the usual configuration of a rig, with a filter on h1 that has these rules.
+/// Returns the usual configuration of the test lab, with a filter on h1 that has the rules `rules`.
 fn with_filter(rig: &Rig, rules: &str) -> String {
     let ports = rig.configuration("").replace("device = \"h1\"", "device = \"h1\"\nfilter = \"edge\"");
     format!("{ports}[filter.edge]\n{rules}")

@@ -19,7 +19,7 @@ use testbed::{UdpFlow, eventually, require};
 const SESSION: Duration = Duration::from_secs(60);
 /// Number of prefixes that h1 announces: 10.50.0.0/24, 10.50.1.0/24 and so on.
 const PREFIXES: u64 = 100;
-/// Address to which zebra connects.
+/// Address of the router's FPM socket, to which zebra connects.
 const ADDRESS: &str = "127.0.0.1:2620";
 const ZEBRA: &str = "fpm address 127.0.0.1 port 2620\nfpm use-next-hop-groups\n";
 /// Configuration of bgpd on the router.

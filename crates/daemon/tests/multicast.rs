@@ -74,8 +74,8 @@ impl Group {
         listener
     }
 
-    /// Sends `count` packets to the group and then a broadcast. A packet that has not arrived before the
-    /// broadcast is lost.
+    /// Sends `count` packets to the group and then a broadcast. Returns the number of packets that arrived at each of
+    /// `wires` before the broadcast. Packets that arrive later count as lost.
     fn counted(&self, wires: &[RawReceiver], count: u64) -> Vec<u64> {
         let round = self.round.fetch_add(1, Ordering::Relaxed);
         let mark = format!("the end of round {round}.");

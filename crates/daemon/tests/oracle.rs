@@ -1,5 +1,5 @@
 //! Compares a Trivium router with the kernel. Two namespaces have equal devices, addresses, routes and neighbours. One
-//! namespace has a Trivium router. In the other, the kernel routes alone. Both receive equal frames, some valid and some
+//! namespace has a Trivium router. In the other, only the kernel routes. Both receive equal frames, some valid and some
 //! malformed, and the test compares the output byte by byte. A [`Rule`] names each permitted difference, and any other
 //! difference fails the test.
 //!

@@ -304,7 +304,8 @@ impl<'r> Both<'r> {
         (ovs != ours).then(|| format!("only OVS knows {only_ovs:?}, only ours {only_ours:?}\n"))
     }
 
-    /// Returns the frames with new numbers, for a second pass of their flows.
+    /// Returns copies of the frames with new numbers, which are sent to check that the switches process the flows in
+    /// the same way again.
     fn again(&mut self, frames: &[Frame]) -> Vec<Frame> {
         frames.iter().map(|frame| frame.again(self.generator.number())).collect()
     }

@@ -173,7 +173,7 @@ fn the_kernel_does_what_is_its_own() {
     assert!(nobody.contains("Destination Host Unreachable"), "{nobody}");
 }
 
-/// Returns the packets of a class that were punted to the kernel or answered with an ICMP error.
+/// Returns the number of packets of a class that were punted to the kernel or answered with an ICMP error.
 fn counted(rig: &Rig, class: &str) -> u64 {
     let all: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "punts", "--json"])).unwrap();
     all.as_array().unwrap().iter().find(|punt| punt["class"] == class).unwrap()["packets"].as_u64().unwrap()

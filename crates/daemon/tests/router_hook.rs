@@ -41,7 +41,8 @@ fn ping(rig: &Rig, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Waits until either the hook or the worker handles all packets of h1.
+/// Waits until packets from h1 to the address `to` are all forwarded by the hook (if `in_hook` is true) or by the
+/// worker (if `in_hook` is false).
 fn until(rig: &Rig, to: &str, in_hook: bool) {
     eventually("who answers", PATIENCE, || {
         let mut said = String::new();

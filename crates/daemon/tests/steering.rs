@@ -22,7 +22,7 @@ const HUB: &str = "10.8.0.99";
 /// UDP port of the hub's sockets.
 const PORT: u16 = 9;
 
-/// Returns the usual configuration of a rig, with a steering policy on h1 that has these fields.
+/// Returns the usual configuration of the test lab, with a steering policy on h1 that has the fields `fields`.
 fn with_steering(rig: &Rig, extra: &str, fields: &str) -> String {
     let ports = rig.configuration(extra).replace("device = \"h1\"", "device = \"h1\"\nsteering = \"s\"");
     format!("{ports}[steering.s]\n{fields}")
@@ -36,7 +36,8 @@ fn to_hub(source_port: u16, to: &str) -> String {
     )
 }
 
-/// Returns the flow as arguments of `trivium xdp steering add` and `remove`.
+/// Returns the arguments of `trivium xdp steering add` and `remove` that identify a UDP flow from a port of h1 to the
+/// hub.
 fn flow_of(source_port: &str) -> [&str; 10] {
     let ports = ["--source-port", source_port, "--destination-port", "9"];
     let [a, b, c, d] = ports;
@@ -94,7 +95,7 @@ impl Drop for Talk {
     }
 }
 
-/// Returns whether datagrams arrive now.
+/// Returns whether further datagrams arrive at the socket. Datagrams that have arrived before the call do not count.
 fn hears(socket: &UdpSocket) -> bool {
     // Earlier datagrams do not count.
     socket.set_nonblocking(true).unwrap();

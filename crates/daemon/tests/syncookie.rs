@@ -226,7 +226,7 @@ fn tcp_extension(host: &Host, name: &str) -> u64 {
     lines[1].split_whitespace().nth(at).unwrap().parse().unwrap()
 }
 
-/// Returns the window scale of the host's kernel for sockets with default buffers (docs/config.md).
+/// Returns the TCP window scale that the host's kernel uses for sockets with default buffers (docs/config.md).
 fn window_scale(host: &Host) -> u32 {
     let text = host.run(["cat", "/proc/sys/net/ipv4/tcp_rmem"]).unwrap();
     let own: u32 = text.split_whitespace().nth(2).unwrap().parse().unwrap();

@@ -28,7 +28,7 @@ const RATE: u64 = 300;
 /// One end of a flow: a namespace, and the IP address in this namespace.
 type End<'a> = (&'a Namespace, &'a str);
 
-/// Returns the HTTP status of the API over TLS for this token.
+/// Requests a list from the API over TLS with the given bearer token, and returns the HTTP status.
 fn over_tls(rig: &Rig, token: &str) -> String {
     let (cert, bearer) = (rig.path("cert.pem"), format!("Authorization: Bearer {token}"));
     let line = ["curl", "-sS", "--max-time", "10", "-o", "/dev/null", "-w", "%{http_code}"];

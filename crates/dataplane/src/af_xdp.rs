@@ -277,8 +277,8 @@ fn device_queues(info: &LinkInfo) -> u16 {
 /// returned flag is true if a hook was taken over. `queues` is the number of queues of the device.
 ///
 /// A former hook that cannot be taken over is detached only after the program of its successor is loaded. If the port
-/// has a filter, a guard drops what the device passes to the kernel until the next program is attached. That program
-/// drops all frames until the filter is installed.
+/// has a filter, a guard program drops the frames that the device passes to the kernel until the next hook is attached.
+/// The program of the next hook drops all frames until the filter is installed.
 fn hook(
     request: &Request<'_>,
     info: &LinkInfo,

@@ -56,8 +56,8 @@ pub struct DataPlane {
     pub(super) around: Mutex<Option<ListenerSet>>,
     pub(super) left: tokio::sync::watch::Sender<Option<u32>>,
     pub(super) handing_over: Arc<Progress>,
-    /// Writer of the rule files, which store the bridges' OpenFlow rules on disk. This lock is taken before all others
-    /// and is held while files are written.
+    /// Writer of the rule files, which store the bridges' OpenFlow rules on disk. This lock is taken before all other
+    /// locks and is held while files are written.
     pub(super) keeper: Mutex<Option<Keeper>>,
     /// Time at which the port counters were zero: the start of this process or of its first
     /// predecessor.

@@ -1,9 +1,10 @@
-//! Secure opening of files that the configuration names. Other users of the machine cannot redirect the
-//! daemon to other files.
+//! Secure opening of files that the configuration names. Other users of the machine cannot redirect the daemon to other
+//! files.
 //!
-//! A path is resolved name by name from the root, by these rules:
+//! A path is resolved component by component from the root, by these rules:
+//!
 //! - A symbolic link within the path is followed only if root or the daemon's own user owns it.
-//! - The last name is never followed as a link.
+//! - The last component is never followed if it is a symbolic link.
 //! - Only regular files of a limited length are read. A FIFO or a device would block or have no end.
 //! - A file is written only if it is new, or a regular file of the daemon's own user with one hard link.
 
@@ -126,8 +127,8 @@ fn walk(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     Ok((at, last))
 }
 
-/// Returns the target of a symbolic link that root or the daemon's own user owns. Returns `error`, with which opening
-/// the name as a directory failed, if the name is not a symbolic link.
+/// Returns the target of a symbolic link that root or the daemon's own user owns. If the path component `name` is not a
+/// symbolic link, returns `error`, the error with which it could not be opened as a directory.
 fn followed(at: impl AsFd, name: &OsStr, error: Errno) -> io::Result<std::path::PathBuf> {
     let metadata = statat(&at, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(metadata.st_mode) != FileType::Symlink {
@@ -151,8 +152,8 @@ fn regular(metadata: &Stat) -> io::Result<()> {
     }
 }
 
-/// Converts the errno of an open call into an error. An open call with `O_NOFOLLOW` returns `ELOOP` if the last name of
-/// the path is a symbolic link. The message for `ELOOP` therefore says that a symbolic link is refused.
+/// Converts the errno of an open call into an error. An open call with `O_NOFOLLOW` returns `ELOOP` if the last
+/// component of the path is a symbolic link. The message for `ELOOP` therefore says that a symbolic link is refused.
 fn link_or(error: Errno) -> io::Error {
     if error == Errno::LOOP { refused("it is a link".to_owned()) } else { error.into() }
 }

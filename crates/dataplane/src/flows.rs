@@ -201,7 +201,7 @@ impl Barriers {
 struct Followed {
     /// Whether the configuration change has removed ports from the bridge.
     has_lost: bool,
-    /// Whether ports of the flow tables were added, removed or changed.
+    /// Whether the change has added, removed or changed ports in the bridge's flow tables.
     is_changed: bool,
 }
 

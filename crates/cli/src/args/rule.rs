@@ -14,7 +14,7 @@ const EXPIRY_LIMIT_S: u64 = 36_525 * 86_400;
 /// Arguments of `trivium xdp filter add`.
 #[derive(Clone, Debug, Args)]
 pub struct RuleAdd {
-    /// Name of the filter. The API owns it. A filter that does not exist is created
+    /// Name of a filter that the API owns. A filter that does not exist is created
     pub filter: String,
     /// Rule to add
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub struct RuleAdd {
 /// Arguments of `trivium xdp filter remove`.
 #[derive(Clone, Debug, Args)]
 pub struct RuleRemove {
-    /// Name of the filter. The API owns it. The filter remains, even without rules
+    /// Name of a filter that the API owns. The filter remains, even without rules
     pub filter: String,
     /// Name of the rule
     pub rule: model::RuleName,
@@ -100,7 +100,7 @@ pub struct RuleFields {
     /// Match sources in the block list
     #[arg(long)]
     pub listed: bool,
-    /// With sample: choose one packet of this number
+    /// With sample: sample one of every N packets
     #[arg(long, value_name = "N")]
     pub one_in: Option<u64>,
     /// With limit: number of packets or bytes in each period

@@ -159,7 +159,7 @@ pub struct XdpUnload {
 /// Arguments of `trivium xdp gen`.
 #[derive(Clone, Debug, Args)]
 pub struct XdpGen {
-    /// Device that sends the frames, which the device's other end receives
+    /// Device that sends the frames. The other end of its link (such as a veth peer) receives them
     pub device: String,
     /// Network namespace of the device: a name or a path
     #[arg(long)]
@@ -412,8 +412,8 @@ pub enum SteeringCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Add an exact flow with its target. The flow lasts until its hooks end or a successor replaces the
-    /// daemon. The configuration is not changed
+    /// Add an exact flow with its target. The flow lasts until its hooks are removed or an upgrade replaces the daemon.
+    /// The configuration is not changed
     Add {
         /// Flow to add
         #[command(flatten)]
@@ -421,7 +421,7 @@ pub enum SteeringCommand {
         /// Target: `worker`, `kernel` or `cpu N`
         #[arg(long, value_name = "TARGET", value_parser = target)]
         to: model::SteeringTarget,
-        /// Mark in the metadata of the flow's packets, for programs behind the hook (decimal, or 0x10)
+        /// Mark in the metadata of the flow's packets, for programs that run after the hook (decimal, or 0x10)
         #[arg(long, value_parser = mark)]
         mark: Option<u32>,
         /// Remove the flow again after this time ("60" or "60s")
@@ -434,8 +434,8 @@ pub enum SteeringCommand {
         #[command(flatten)]
         flow: FlowArgs,
     },
-    /// Show the target of each bucket of the flow hash. With targets, set them until the configuration's
-    /// table changes
+    /// Show the target of each bucket of the flow hash. If targets are given, set them first. They apply until the
+    /// table in the configuration changes
     Table {
         /// Name of the steering
         steering: String,

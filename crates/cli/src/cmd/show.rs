@@ -1,8 +1,8 @@
 //! `trivium show`: state of the daemon as tables or JSON.
 //!
-//! The registry of lists ([`control::LISTS`]) names the commands. Most commands are generated from
-//! the registry. Each of the other commands has its own arguments or text, and its own file below
-//! this module with its grammar.
+//! The registry of lists ([`control::LISTS`]) names the commands. Most commands are generated from the registry. The
+//! other commands have special arguments or a special text form. The grammar of each of these commands is in a separate
+//! file below this module.
 
 mod caches;
 mod config;
@@ -54,7 +54,7 @@ pub struct Show {
 pub enum Shown {
     /// A list whose command is generated from the registry.
     Listed(&'static List, Selection),
-    /// State whose command has a file of its own.
+    /// State whose command is not generated, but defined in a file below this module.
     Own(Own),
 }
 
@@ -71,7 +71,7 @@ pub enum Selection {
     Router(Several),
 }
 
-/// Commands with arguments or a text of their own. The registry has their help texts and their order.
+/// Commands with special arguments or a special text form. Their help texts and their order are in the registry.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Own {
     /// `trivium show fdb`.

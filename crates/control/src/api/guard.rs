@@ -1,10 +1,9 @@
 //! Authorization of API requests by the access scope that each API route declares in its description, and the audit log
 //! of changes.
 //!
-//! An API route without a declared scope requires `root`. A refused request is answered by 403, and
-//! the response names the required scope. Each change, and each refusal of a change, is logged in
-//! one line with the target `audit`. The line contains the client, the method, the path and the
-//! result.
+//! An API route without a declared scope requires `root`. A refused request is answered with the status 403, and the
+//! response names the required scope. Each change, and each refusal of a change, is logged in one line with the target
+//! `audit`. The line contains the client, the method, the path and the result.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -67,7 +66,7 @@ impl Guard {
     }
 
     /// Returns the access scope that a request requires. Returns `None` if the request matches no API route. Such a
-    /// request is then answered by 404 or 405.
+    /// request is then answered with the status 404 or 405.
     fn needed(&self, method: &Method, path: Option<&MatchedPath>) -> Option<Scope> {
         let method = if method == Method::HEAD { Method::GET } else { method.clone() };
         self.scopes.get(&(method, path?.as_str().to_owned())).copied()

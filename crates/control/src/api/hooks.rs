@@ -181,9 +181,9 @@ pub(super) struct DumpParams {
 
 /// Captures the frames at the hook of a port, as an endless pcapng file.
 ///
-/// Records of frames before the program have the direction inbound, and records of frames after the program
-/// have the direction outbound. The comment of a record contains the verdict. During the capture, the hook
-/// runs a variant of the program with capture code around it, on the same maps.
+/// Frames that are captured before the program runs have the direction inbound, and frames that are captured afterwards
+/// have the direction outbound. The comment of a record contains the verdict. During the capture, the hook runs a
+/// variant of its program that contains capture code and uses the same maps.
 #[utoipa::path(get, path = "/v1/hooks/{port}/dump", security((), ("token" = ["configure"])), params(("port" = String, Path), DumpParams),
     responses((status = 200, body = String, content_type = "application/x-pcapng"), (status = 400, body = ErrorBody),
         (status = 404, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),

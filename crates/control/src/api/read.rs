@@ -20,7 +20,8 @@ use crate::{ErrorBody, Plane, PlaneError, owners};
 /// Maximum number of MAC table entries in one response.
 const FDB_LIMIT: usize = 100_000;
 
-/// Calls `question` with the data plane on a thread of the blocking pool, and returns the result.
+/// Calls the function `question`, which queries the data plane, on a thread of the blocking pool, and returns the
+/// result.
 pub(super) async fn ask<T: Send + 'static>(
     context: &Context,
     question: impl FnOnce(&dyn Plane) -> T + Send + 'static,
@@ -29,8 +30,8 @@ pub(super) async fn ask<T: Send + 'static>(
     Ok(context.blocking(move || question(plane.as_ref())).await?)
 }
 
-/// Calls `question`, which reads a list from the data plane, and returns the list as a JSON response. First reserves
-/// memory for `limit` entries.
+/// Calls the function `question`, which reads a list from the data plane, and returns the list as a JSON response.
+/// First reserves memory for `limit` entries.
 pub(super) async fn list<T: Serialize>(
     context: &Context,
     limit: usize,
@@ -42,8 +43,8 @@ pub(super) async fn list<T: Serialize>(
     reserved_list(context, question).await
 }
 
-/// Calls `question`, which reads a list from the data plane, and returns the list as a JSON response. The caller has
-/// reserved memory for the list. The list is serialized on the blocking thread.
+/// Calls the function `question`, which reads a list from the data plane, and returns the list as a JSON response. The
+/// caller has reserved memory for the list. The list is serialized on the blocking thread.
 pub(super) async fn reserved_list<T: Serialize>(
     context: &Context,
     question: impl FnOnce(&dyn Plane) -> Result<Vec<T>, PlaneError> + Send + 'static,

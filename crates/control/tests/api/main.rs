@@ -384,9 +384,9 @@ async fn an_upgrade_waits_for_the_confirmation() {
     daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/false"}"#, 422).await;
 }
 
-/// Requests of clients that connected before a hand-over are answered first. Clients that connect during the hand-over
-/// wait. No request is answered without a data plane. SIGHUP and OVSDB change the configuration without passing the
-/// admission gate.
+/// During a hand-over, no request is processed. Requests of clients that connected before the hand-over are answered
+/// first, and clients that connect during the hand-over wait. Changes by SIGHUP and OVSDB do not pass the admission
+/// gate. They also wait until the hand-over has ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_change_is_made_while_a_successor_takes_over() {
     let daemon = Daemon::serving("upgrade-hold");

@@ -277,7 +277,8 @@ impl Generator {
         }
     }
 
-    /// Returns source and destination of a packet that enters on a side. Most destinations have a route.
+    /// Returns random source and destination addresses for a packet that enters on a side. Most destinations have a
+    /// route.
     fn addresses(&mut self, side: Side, four: bool) -> (Vec<u8>, Vec<u8>) {
         let (number, other) = (side.number(), 3 - side.number());
         let noise = (self.random.byte(), self.random.byte());

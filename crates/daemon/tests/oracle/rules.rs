@@ -116,7 +116,8 @@ fn error_for_route(frame: &[u8]) -> Option<Ipv4Addr> {
     is_error.then(|| frame.get(30..34)?.first_chunk().map(|to: &[u8; 4]| Ipv4Addr::from(*to)))?
 }
 
-/// Returns the offset of a TCP or UDP checksum that equals the sum of the pseudo-header.
+/// Returns the offset of the TCP or UDP checksum field if the field contains only the sum of the pseudo-header. Such a
+/// checksum is incomplete, because the sender leaves the completion to checksum offloading.
 fn partial_checksum(frame: &[u8]) -> Option<usize> {
     let mut key = FlowKey::ZERO;
     let at = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).ok()?.l4()?;

@@ -174,7 +174,7 @@ impl Frame {
         !odd.iter().any(|word| self.story.contains(word))
     }
 
-    /// Returns the frame with another number.
+    /// Returns a copy of the frame whose marks contain the number `number`.
     pub fn again(&self, number: u32) -> Frame {
         let mut bytes = self.bytes.clone();
         for at in 0..bytes.len().saturating_sub(11) {

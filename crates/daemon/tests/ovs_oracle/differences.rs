@@ -469,7 +469,8 @@ fn differ_in_a_sum(ovs: &ByPort, ours: &ByPort) -> bool {
         && ovs.values().flatten().zip(ours.values().flatten()).all(|(one, other)| alike(one, other))
 }
 
-/// Returns whether one switch sent all frames that the other switch sent, and additional frames.
+/// Returns whether `one` contains all frames of `other`, in the same order on each port. `one` may contain additional
+/// frames.
 fn sent_more(one: &ByPort, other: &ByPort) -> bool {
     other.iter().all(|(port, frames)| {
         one.get(port).is_some_and(|own| {

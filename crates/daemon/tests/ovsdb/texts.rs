@@ -105,7 +105,8 @@ const TABLES: &str =
     "eviction and vacancy events are there; connections, NSH, MPLS masks and 56 options of tunnels are not";
 const DATA_PATH: &str = "the data path's own names and numbers";
 
-/// Commands in each of [`VERSIONS`]. `~` represents a space within a word.
+/// Commands that are run with each OpenFlow version in [`VERSIONS`]. In a command, `~` represents a space within a
+/// word.
 const ALL_VERSIONS: &[&str] = &[
     "show br0",
     "dump-desc br0",
@@ -189,7 +190,7 @@ const ALL_VERSIONS: &[&str] = &[
     "del-flows br0",
 ];
 
-/// Commands in OpenFlow 1.3 and later.
+/// Commands that are run with OpenFlow 1.3 and later versions.
 const SINCE_13: &[&str] = &[
     "dump-table-features br0",
     "add-group br0 group_id=5,type=select,bucket=weight:3,output:1,bucket=weight:1,output:2",
@@ -240,7 +241,7 @@ const SINCE_13: &[&str] = &[
     "del-flows br0",
 ];
 
-/// Commands in OpenFlow 1.4 and later.
+/// Commands that are run with OpenFlow 1.4 and later versions.
 const SINCE_14: &[&str] = &[
     "dump-table-desc br0",
     "mod-table br0 3 evict",

@@ -229,9 +229,10 @@ impl Filtering {
         self.definition.time(list, &self.blocks)
     }
 
-    /// Restores the block list that the filter had before a change, and the fields of the former `definition` that
-    /// concern the list. If no rule referred to a block list after the change, the list itself was not changed, and
-    /// only the fields are restored. Returns the contents that the change had written to the list.
+    /// Undoes a change of the filter's block list: restores the former contents of the list, and the fields of the
+    /// former `definition` that concern the list. If no rule refers to a block list after the change, the change has
+    /// left the list as it was, and only the fields are restored. Returns the contents that the change had written to
+    /// the list.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the exchange. The former contents are then lost.
@@ -460,8 +461,8 @@ mod tests {
         path
     }
 
-    /// Changes the filters as the data plane does. Returns a view of the list that was built before the change (`None`
-    /// if no list was built), and the record of the change.
+    /// Changes the filters from the configuration `before` to `new`, in the steps in which the data plane does. Returns
+    /// a view of the list that was built before the change (`None` if no list was built), and the record of the change.
     fn change(filters: &mut Filters, new: &Config, before: &Config) -> (Option<ListView>, Changed) {
         let files = BlocklistFiles::read(new, before).unwrap();
         let mut lists = files.build(new, before, |name| filters.list_state(name)).unwrap();
@@ -472,8 +473,8 @@ mod tests {
         (view, changed)
     }
 
-    /// Applies a configuration as the data plane does. Returns whether the workers' list is the one that was built
-    /// before the filters were locked.
+    /// Applies the configuration `new` in the steps in which the data plane does. Returns whether the workers then use
+    /// the list that was built before the filters were locked.
     fn apply(filters: &mut Filters, new: &Config, before: &Config) -> bool {
         let (view, _) = change(filters, new, before);
         let (port, _) = new.ports.iter().next().unwrap();
@@ -586,8 +587,8 @@ mod tests {
         std::fs::remove_file(path).unwrap();
     }
 
-    /// If a change fails, the former list is restored without being built again. The list that was built for the change
-    /// becomes former state, which the caller drops.
+    /// If a change fails, the former block list is restored without being built again. The list that was built for the
+    /// change becomes former state, which the caller frees after the data plane is unlocked.
     #[test]
     fn a_change_that_fails_puts_the_same_list_back() {
         if !testbed::privileged() {

@@ -194,8 +194,8 @@ impl App {
         self.help = false;
     }
 
-    /// Closes the innermost of help, details and filter. Quits if there is no help, detail page or
-    /// filter to close.
+    /// Closes the help if it is shown, otherwise the details if they are shown, otherwise clears the filter. If none of
+    /// them is active, the program quits.
     fn back(&mut self) -> ControlFlow<()> {
         if self.help {
             self.help = false;
