@@ -59,8 +59,8 @@ pub struct Request<'a> {
     pub mtu: Option<u32>,
     /// Settings that the device had before this process changed them. `None` if they are not known.
     pub former: Option<Former>,
-    /// Ethernet addresses of the two ends of a veth pair that the daemon created. A pair that must be created again
-    /// gets these addresses.
+    /// Ethernet addresses of the two ends of a veth pair that the daemon created. If the pair must be created again,
+    /// its ends get these addresses.
     pub ends: EndAddresses,
     /// Time limit for waiting until the kernel releases the previous AF_XDP socket of a queue.
     pub busy_wait: Duration,
@@ -438,9 +438,9 @@ pub fn steer(hook: &Attached, sockets: &[(QueueId, OwnedFd)], has_function: bool
     Ok(())
 }
 
-/// Returns the result `changed` of a change of a port's hook. Returns success if the change failed because the hook is
-/// detached: its device was deleted, or another program has detached it. The next poll of the devices then opens the
-/// port again with all stages of its hook, so such a port does not make the changes of other ports fail.
+/// Returns the result `changed` of a change of a port's hook. An error is replaced by success if the hook is detached,
+/// because its device was deleted or another program has detached the hook. The next poll of the devices then opens the
+/// port again with all stages of its hook. Such a port therefore does not make a change of several ports fail.
 ///
 /// # Errors
 /// Returns the error in `changed` if the hook is attached.

@@ -59,8 +59,8 @@ pub struct DataPlane {
     /// Writer of the rule files, which store the bridges' OpenFlow rules on disk. This lock is taken before all other
     /// locks and is held while files are written.
     pub(super) keeper: Mutex<Option<Keeper>>,
-    /// Time at which the port counters were zero: the start of this process or of its first
-    /// predecessor.
+    /// Time from which the port counters count: the start of this process or, after hand-overs, the start of the first
+    /// process in the chain of predecessors.
     pub(super) started: Instant,
     /// Whether the start of the daemon is complete. During the start, a port whose device is missing waits for the
     /// device. Afterwards, such a port is refused.

@@ -144,7 +144,7 @@ pub fn plain(port: &PortName) -> String {
     port.as_str().chars().map(plain).collect()
 }
 
-/// Returns the path of a namespace's file, by which the daemon groups ports. The path is empty for the daemon's own
+/// Returns the path of a namespace's file. The daemon groups ports by this path. The path is empty for the daemon's own
 /// namespace.
 pub fn place(namespace: Option<&Namespace>) -> PathBuf {
     namespace.map_or_else(|| Path::new("").to_owned(), Namespace::path)

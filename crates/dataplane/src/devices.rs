@@ -20,8 +20,8 @@ use super::device::place;
 
 /// Interval at which all devices of a namespace are read again, in case a notification was lost.
 const LISTING: Duration = Duration::from_secs(30);
-/// Minimum pause after all devices of a namespace were read, as a multiple of the time that the reading took. The pause
-/// limits the CPU share of such readings.
+/// Minimum pause after all devices of a namespace were read, as a multiple of the time that reading them took. The
+/// pause limits the share of CPU time that is spent on reading devices.
 pub const LISTING_SHARE: u32 = 10;
 
 /// Device subscriptions, indexed by the path of the namespace's file. The empty path is the daemon's own
@@ -53,8 +53,8 @@ impl Watched {
     }
 
     /// Records that a listing of the namespace's devices began at `begin` and has ended now. Computes the pause before
-    /// the next listing, so that listings take at most a tenth of the time: the data plane is locked during a listing,
-    /// and the owner of a namespace with thousands of devices can cause listings all the time.
+    /// the next listing, so that listings take at most a tenth of the time. Without the pause, the owner of a namespace
+    /// with thousands of devices could cause listings all the time, and the data plane is locked during a listing.
     fn has_listed(&mut self, begin: Instant) {
         let now = Instant::now();
         self.not_before = now + LISTING_SHARE * now.duration_since(begin);
@@ -70,15 +70,15 @@ enum State {
     Unknown,
 }
 
-/// Current devices of a namespace, or the reason why they are unknown. The devices are compared with the recorded
-/// device of each port.
+/// Current devices of a namespace, with which the recorded device of each port is compared, or the reason why the
+/// devices are unknown.
 pub enum Devices<'a> {
     /// The namespace exists and its devices are known. The pair is the device number and the inode of the
     /// namespace's file, and is `None` for the daemon's own namespace.
     Known(&'a LinkWatch, Option<(u64, u64)>),
     /// The namespace does not exist or cannot be entered. The text is the error message.
     Missing(&'a str),
-    /// The kernel cannot list the devices now. The devices are unknown.
+    /// The kernel cannot list the devices now, so the devices of the namespace are unknown.
     Unknown,
 }
 

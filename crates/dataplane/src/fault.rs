@@ -1,9 +1,9 @@
-//! Fault injection for tests, available only in debug builds with the feature `fault`. The environment
+//! Fault injection for tests, available only in debug builds and in builds with the feature `fault`. The environment
 //! variable `TRIVIUM_FAULT` names one fault:
 //!
-//! - `worker-panic`: a port of kind `null` panics in its worker.
-//! - `worker-hang`: the worker of a port of kind `null` stops answering as soon as the file
-//!   `TRIVIUM_FAULT_FILE` exists.
+//! - `worker-panic`: the worker of a port of kind `null` panics.
+//! - `worker-hang`: the worker of a port of kind `null` stops responding as soon as the file `TRIVIUM_FAULT_FILE`
+//!   exists.
 //! - `slow-path-hang`: the thread of the slow path does not end while the file `TRIVIUM_FAULT_FILE` exists.
 //! - `hand-over`: a successor process fails at steps of the hand-over. Each line of the file `TRIVIUM_FAULT_FILE` names
 //!   a step and a kind of failure: `STEP kill`, `STEP refuse` or `STEP hang`. A successor that hangs creates a file
@@ -34,8 +34,8 @@ pub fn queue() -> Option<Box<dyn Queue>> {
 #[cfg(not(any(debug_assertions, feature = "fault")))]
 pub fn slow_path_end() {}
 
-/// Delays the end of the slow path's thread while the file `TRIVIUM_FAULT_FILE` exists, if `TRIVIUM_FAULT` is
-/// `slow-path-hang`.
+/// If `TRIVIUM_FAULT` is `slow-path-hang`, delays the end of the slow path's thread until the file `TRIVIUM_FAULT_FILE`
+/// no longer exists.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn slow_path_end() {
     if std::env::var("TRIVIUM_FAULT").is_ok_and(|fault| fault == "slow-path-hang") {
@@ -115,7 +115,7 @@ fn file() -> Option<std::path::PathBuf> {
 mod faulty {
     use port::{Batch, Capabilities, Exported, FramePool, Queue, QueueStatus};
 
-    /// A port queue whose function `receive` panics, or blocks as long as a file exists.
+    /// A port queue whose function `receive` panics, or blocks while a file exists.
     pub struct FaultyQueue {
         /// Path of a file. The function `receive` blocks as long as this file exists. `None` means
         /// that `receive` panics.

@@ -89,7 +89,7 @@ fn log_of_flows() -> FlowListener {
 pub struct Flowing {
     /// OpenFlow flow tables of the bridge.
     pub tables: Arc<FlowTables>,
-    /// The OpenFlow bridge as it is in the workers' configuration snapshot.
+    /// The OpenFlow bridge that the workers' configuration snapshot contains.
     bridge: Arc<FlowBridge>,
     /// OpenFlow port numbers of the bridge's ports, indexed by port name.
     numbers: BTreeMap<PortName, u32>,
@@ -459,9 +459,9 @@ impl Flows {
         }
     }
 
-    /// Waits until the workers' caches contain no megaflows of removed ports and bridges. Waits only for the bridges
-    /// that lost ports. If the wait takes too long, removes all megaflows of these bridges. Returns false if no bridge
-    /// is left, or if this removal takes too long as well.
+    /// Waits until the workers' caches contain no megaflows of removed ports and bridges. The function waits for the
+    /// bridges that lost ports. If this takes too long, it requests the removal of all megaflows of these bridges.
+    /// Returns false if no bridge is left, or if the removal takes too long as well.
     fn are_forgotten(&self, stale: &Stale) -> bool {
         let concerns = |name: &BridgeName| stale.bridges.contains(name);
         let mut own = self.ask(concerns);
@@ -688,8 +688,8 @@ fn describe(name: &PortName, number: u32, running: &Running, member: &model::Mem
     FlowPort { id: running.id, desc, floods: member.flood, forwards: true, receives: true, live }
 }
 
-/// Returns a locally administered Ethernet address that is derived from the port's name. The address is
-/// reported to controllers for a port whose device has no Ethernet address.
+/// Returns a locally administered Ethernet address that is computed from the port's name. Controllers see this address
+/// for a port whose device has no Ethernet address.
 fn made_up(name: &PortName) -> MacAddr {
     let mut hasher = DefaultHasher::new();
     name.as_str().hash(&mut hasher);

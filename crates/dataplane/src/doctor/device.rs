@@ -406,8 +406,8 @@ impl File<'_> {
         }
     }
 
-    /// Reports that the kernel uses IP addresses or answers ARP on a device of a bridge port. Each received frame goes
-    /// either to the bridge or to the kernel, and not to both.
+    /// Reports that the device of a bridge port has IP addresses or that the kernel answers ARP on it. Received frames
+    /// go to the bridge and never reach the kernel, and frames that the kernel sends bypass the bridge.
     fn leaks(&mut self, info: &LinkInfo, addresses: &[String]) {
         if !self.running.wanted.bridged || self.running.hook.is_none() {
             return;

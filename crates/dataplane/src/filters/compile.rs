@@ -328,7 +328,8 @@ mod tests {
         assert_eq!([true, false].map(remaining), [true, false]);
     }
 
-    /// `trivium check` refuses the same filters as a change of the configuration, with the same messages.
+    /// `trivium check` refuses filters whose tables together exceed the limit, if ports refer to the filters. The
+    /// messages are the same as those for a change of the configuration.
     #[test]
     fn a_check_adds_up_the_filters_that_ports_name() {
         let rule = "source_port='1-1000'";
@@ -344,8 +345,9 @@ mod tests {
         assert_eq!(problems[0].to_string(), error.to_string());
     }
 
-    /// When rules expire, the remaining rules are compiled without the lock. If the rules were changed in the meantime,
-    /// the changed rules are kept.
+    /// When rules expire, the remaining rules are compiled while the data plane is not locked. If a configuration
+    /// change has replaced the rules of the filter in the meantime, the compiled rules are discarded and the changed
+    /// rules are kept.
     #[test]
     fn expired_rules_are_removed_unless_the_filter_has_changed_meanwhile() {
         let text = "[port.p]\nkind='tap'\nfilter='f'\n[[filter.f.rule]]\nname='stays'\naction='drop'\n\
@@ -381,8 +383,8 @@ mod tests {
         assert!(filters.remaining().is_empty());
     }
 
-    /// Mistakes in a filter that the checks of the configuration do not find are refused even if no port refers to the
-    /// filter.
+    /// Some mistakes in a filter are found only when its rules are compiled. A configuration with such a mistake is
+    /// refused even if no port refers to the filter.
     #[test]
     fn mistakes_in_a_filter_that_no_port_names_are_refused() {
         let places: Vec<String> =

@@ -1,5 +1,5 @@
-//! Finds the filter rule that sampled or dropped a packet, and the ports that may have received the packet. The
-//! rule numbers in samples refer to the filter at the time when the samples are read.
+//! Finds the filter rule that sampled or dropped a packet, and the ports that may have received the packet. The rule
+//! numbers in samples are interpreted according to the rules that the filter has when the samples are read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

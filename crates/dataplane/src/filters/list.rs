@@ -13,8 +13,8 @@ use xdp::filter::{Blocklist, FormerList, Moment};
 use super::list_build::{Blocks, BuiltList, ListSource, ListState, ReadList, Reloaded};
 use super::{Definition, Filtering, Filters, failed, object};
 
-/// A prefix that an operator has blocked in a filter, as hand-over state. The number is the end time of the
-/// block in nanoseconds of CLOCK_MONOTONIC. `None` means that the block has no end time.
+/// Encoded form in which a prefix that an operator has blocked in a filter is passed to a successor process. The number
+/// is the end time of the block in nanoseconds of CLOCK_MONOTONIC. `None` means that the block has no end time.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Expiring(String, Option<u64>);
 
@@ -36,7 +36,7 @@ impl Expiring {
 
 impl Filters {
     /// Checks that a request does not increase the number of prefixes that are blocked at run time beyond the limit.
-    /// Prefixes that the filter has blocked already do not count.
+    /// Prefixes in the request that the filter blocks already do not count as additional.
     ///
     /// # Errors
     /// Returns an error if all filters together would have more than [`BLOCKS_MAX`] such prefixes.
@@ -249,8 +249,8 @@ impl Filtering {
         Ok(replaced)
     }
 
-    /// Returns the list that was built from the filter's file before the data plane was locked, with the prefixes that
-    /// are blocked now. Returns `None` if there is no such list.
+    /// Takes the block list that was built from the list's file before the data plane was locked. Updates it to the
+    /// prefixes that are blocked now, and returns it. Returns `None` if there is no such list.
     pub(super) fn take_built(&mut self) -> Option<BuiltList> {
         let mut built = self.built.take().filter(|built| built.is_of(&self.definition.prefixes))?;
         built.follow(&self.blocks);
@@ -389,8 +389,8 @@ mod tests {
     use crate::open::PortSpec;
     use crate::ports::Ports;
 
-    /// Block lists are read before filters are prepared, because the running state is locked during the
-    /// preparation.
+    /// Files of block lists are read before filters are prepared, and not during the preparation, because the running
+    /// state is then locked.
     #[test]
     fn a_block_list_is_not_read_while_filters_are_prepared() {
         let path = std::env::temp_dir().join(format!("trivium-blocklist-{}", std::process::id()));

@@ -50,7 +50,7 @@ pub enum Reloaded {
     /// that are blocked now (second value), and try again.
     Behind(Box<ReadList>, Arc<Blocks>),
     /// The list must be read again, because the configuration now names another file for the filter, or because the
-    /// filter's list has gained or lost its table.
+    /// list now needs a table and did not need one before, or the other way round.
     OtherSource,
 }
 

@@ -71,15 +71,16 @@ pub type Former = Box<dyn Send>;
 /// State of a running filter: its definition, its kernel objects, its ingress stage and its counters.
 struct Filtering {
     definition: Definition,
-    /// Prefixes that an operator has blocked. While a list is being built, it shares this value, and later changes are
-    /// made in a copy.
+    /// Prefixes that an operator has blocked. While a block list is being built from these prefixes, the value is
+    /// shared with the builder. A later change is then made in a copy.
     blocks: Arc<Blocks>,
-    /// Lower bound of the end times in `blocks`. `None` if no blocked prefix has an end time.
+    /// Time at or before the first end time in `blocks`. Before this time, no block expires. `None` if no blocked
+    /// prefix has an end time.
     next_end: Option<Moment>,
     /// Block list of the filter. `None` if no rule refers to the list, or if neither a hook nor a worker uses the
     /// filter.
     list: Option<Blocklist>,
-    /// List that was built before the data plane was locked and is not used yet.
+    /// Block list that was built before the data plane was locked. The filter does not use it yet.
     built: Option<BuiltList>,
     /// Contents of `list` before the change that is being applied. If the change fails, these contents
     /// are restored.
@@ -87,8 +88,8 @@ struct Filtering {
     kernel: Option<Kernel>,
     /// Ingress stage for the workers of ports without a hook. `None` until such a port uses the filter.
     stage: Option<Arc<Stage>>,
-    /// Counters of the filter's rules, for the packets to which workers have applied the filter. Hooks have their own
-    /// counters.
+    /// Counters of the filter's rules for packets that workers have filtered. Packets that hooks have filtered are
+    /// counted in the kernel.
     tally: Tally,
     /// Number of prefixes of the block list that do not fit into its kernel table, as it was last logged.
     unlisted: usize,
@@ -264,7 +265,8 @@ impl Filters {
         }
     }
 
-    /// Turns the record of a successful change into former state, which [`Filters::former`] returns.
+    /// Adds the record of a successful change to the former state that [`Filters::former`] returns and the caller
+    /// frees.
     pub fn forget(&mut self, changed: Changed) {
         self.former.push(Box::new(changed));
     }
@@ -453,8 +455,8 @@ impl Filters {
         })
     }
 
-    /// Returns the filters that pass packets with unparsable headers, each with the names of the ports that
-    /// use the filter.
+    /// Returns the filters that pass packets whose headers cannot be parsed, each with the names of the ports that use
+    /// the filter.
     pub fn open(&self, ports: &Ports) -> Vec<(&FilterName, Vec<String>)> {
         let open = |(name, running): (&'_ FilterName, &Filtering)| {
             let strict = RuleSet { unreadable: Unreadable::Drop, ..running.definition.rules.clone() };

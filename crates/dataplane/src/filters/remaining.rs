@@ -28,7 +28,7 @@ pub(super) struct RemainingRules {
 }
 
 impl Remaining {
-    /// Returns a value without filters, which removes no rules.
+    /// Returns an empty value: no rules have expired in any filter.
     #[must_use]
     pub fn none() -> Remaining {
         Remaining { at: Moment::now(), filters: BTreeMap::new() }

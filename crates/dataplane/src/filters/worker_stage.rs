@@ -81,7 +81,7 @@ mod tests {
         Rule { name: name.to_owned(), priority: 0, matches, action, dry_run: false, expires: None }
     }
 
-    /// Returns the number of frames that have arrived in the peer queue of a ring queue.
+    /// Returns the number of frames that have arrived at `far`, the other end of a pair of ring queues.
     fn arrived(far: &mut RingQueue, pool: &mut FramePool) -> usize {
         let (mut batch, mut count) = (Batch::new(), 0);
         while far.receive(pool, &mut batch) > 0 {

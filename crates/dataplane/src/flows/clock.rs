@@ -1,4 +1,4 @@
-//! Clock of the times in flow entries (creation, last use, timeouts).
+//! Clock for the times in flow entries (creation, last use, timeouts).
 
 use engine::worker::monotonic;
 

@@ -30,18 +30,18 @@ const SHARE: u32 = 5;
 const AGED: Duration = Duration::from_secs(10);
 /// Time after which a failed write of a rule file is repeated.
 const RETRY: Duration = Duration::from_secs(5);
-/// Maximum number of rules that are copied during one lock of the flow tables. Fewer rules are copied if the
+/// Maximum number of rules that are copied before the flow tables are unlocked. Fewer rules are copied at a time if the
 /// rules have many actions.
 const PART: usize = 256;
-/// Maximum number of changed rules that are copied under one lock of the flow tables to complete a copy.
+/// Maximum number of changed rules that are copied at the end of a copy, while the flow tables stay locked.
 const FEW: usize = 4096;
-/// Maximum cost of the actions that are copied under one lock of the flow tables to complete a copy. The cost is
-/// computed by [`Pipeline::work_to_copy`](switch::flow::Pipeline::work_to_copy). Visiting one rule costs 1.
+/// Maximum cost of the actions of the rules that are copied at the end of a copy, while the flow tables stay locked.
+/// The cost is computed by [`Pipeline::work_to_copy`](switch::flow::Pipeline::work_to_copy). Visiting one rule costs 1.
 const FEW_ACTIONS: usize = 1 << 16;
-/// Maximum number of times that changed rules are copied again, in parts, before a copy is abandoned or completed under
-/// one lock.
+/// Maximum number of times that changed rules are copied again, in parts. Afterwards, the copy is abandoned, or
+/// completed while the flow tables stay locked.
 const ROUNDS: usize = 16;
-/// Maximum number of rule slots that are visited during one lock of the tables to find changed rules.
+/// Maximum number of rule slots that are searched for changed rules before the tables are unlocked.
 const LOOKED_AT: usize = 1 << 16;
 /// Time for which the tables stay unlocked after each part of a scan or copy, so that other threads can lock the
 /// tables.
@@ -202,12 +202,12 @@ impl Snapshot {
 /// State of a copy of a bridge's rules, while the copy is being made.
 #[derive(Default)]
 struct RuleCopy {
-    /// Encoded rules of all slots of the flow tables, as they were copied first.
+    /// Encoded rules of all slots of the flow tables, as they were when each slot was first copied.
     rules: Vec<u8>,
     /// Slot number and offset in `rules` of each rule.
     starts: Vec<(usize, usize)>,
-    /// Encoded rules of the slots that have changed since and were copied again, by slot number. The value is empty for
-    /// an empty slot.
+    /// Encoded rules of the slots that have changed after they were first copied, by slot number. The value is empty if
+    /// the slot is now empty.
     latest: BTreeMap<usize, Vec<u8>>,
     /// Whether any of the copied rules has a timeout.
     ages: bool,
@@ -272,8 +272,8 @@ fn has_time_outs(stats: &FlowStats) -> bool {
     stats.idle_timeout != 0 || stats.hard_timeout != 0
 }
 
-/// Returns the slots whose rules have changed since version `version` of the tables. The tables are locked separately
-/// for each part of the slots, and slots that change during the search may be missing.
+/// Returns the slots whose rules have changed since the tables had the version number `version`. The tables are locked
+/// separately for each part of the slots. Slots that change during the search may be missing.
 fn places_since(tables: &FlowTables, version: u64) -> Vec<usize> {
     let (mut places, mut from) = (Vec::new(), Some(0));
     while let Some(next) = from {
@@ -285,7 +285,7 @@ fn places_since(tables: &FlowTables, version: u64) -> Vec<usize> {
     places
 }
 
-/// Returns the encoded rules `rules` without those of the slots in `places`.
+/// Returns the encoded rules in `rules`, except for the rules of the slots in `places`.
 fn without(rules: &[u8], starts: &[(usize, usize)], places: &BTreeMap<usize, Vec<u8>>) -> Vec<u8> {
     let mut left = Vec::with_capacity(rules.len());
     let ends = starts.iter().skip(1).map(|(_, start)| *start).chain([rules.len()]);
@@ -309,10 +309,10 @@ mod tests {
 
     use super::*;
 
-    /// Number of rules in the test, which all change together.
+    /// Number of rules in the test. Each change in the test changes all rules.
     const RULES: u16 = 4_600;
-    /// Length in octets of the `note` action in each rule. Each octet of the action holds the number of the
-    /// last change.
+    /// Length in octets of the `note` action in each rule. Each octet of the action contains the number of the change
+    /// that wrote the rule.
     const NOTE: usize = 24;
 
     /// Calls `copy` while another thread changes all rules again and again, with the pause `pause` between two changes.
