@@ -20,7 +20,7 @@ pub enum ChangeError {
     /// Objects of the change belong to another owner (the configuration file, OVSDB or the kernel), or do not exist.
     #[error("{} refusals, the first: {}", .0.len(), first(.0))]
     Refused(Vec<Refusal>),
-    /// An earlier change waits for its confirmation.
+    /// An earlier change has not been confirmed yet. Until it is confirmed or rolled back, no other change is possible.
     #[error(
         "config: an earlier change waits {left_s} more seconds for its confirmation; confirm it or roll it back"
     )]

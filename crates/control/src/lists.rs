@@ -198,7 +198,8 @@ pub struct List {
 }
 
 impl List {
-    /// Returns an entry of the registry for a list whose command has special arguments and which has no resource.
+    /// Returns an entry of the registry for a list whose command has special arguments and whose API route is not made
+    /// from the registry.
     const fn own(name: &'static str, about: &'static str) -> List {
         List { name, alias: None, about, arguments: Arguments::Own, operation: name, resource: None }
     }

@@ -17,10 +17,10 @@ use tokio::sync::mpsc::Sender;
 use crate::lists::Lists;
 use crate::plane_error::PlaneError;
 
-/// The operations of the data plane that the control plane uses. [`Lists`] has the operations that return lists of
-/// state.
+/// The operations of the data plane that the control plane uses. The operations that return lists of state are in
+/// [`Lists`].
 pub trait Plane: Lists {
-    /// Returns the properties of the machine against which configurations are checked.
+    /// Returns the properties of the machine (such as its CPUs), with which configurations are checked.
     fn machine(&self) -> Machine;
 
     /// Changes the data plane so that it runs the configuration `new`. The data plane compares its running

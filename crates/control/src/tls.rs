@@ -32,7 +32,7 @@ pub enum GuardError {
         /// Error that the operating system returned.
         source: io::Error,
     },
-    /// The file of a token is readable for every local user.
+    /// The file of a token is readable by every local user.
     #[error("{field}: everybody on this machine can read {}; run `chmod 600 {}`", path.display(), path.display())]
     TokenOpen {
         /// Configuration field that names the file, such as `daemon.tcp.token_file`.
@@ -48,7 +48,7 @@ pub enum GuardError {
         /// Path of the file with the weak token.
         path: PathBuf,
     },
-    /// Two tokens with different names have the same text.
+    /// Two tokens with different names are identical.
     #[error("{field}: another name has the token of {} already; write another token there", path.display())]
     TokenTwice {
         /// Configuration field that names the file of the second token.

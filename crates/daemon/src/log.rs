@@ -43,8 +43,8 @@ struct Log {
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Starts the log on standard error. `level` is the log filter, in the syntax of `RUST_LOG`. Without `level`,
-/// the filter is the variable `RUST_LOG`, or `info` if that variable is not set.
+/// Starts the log on standard error. `level` is the log filter, in the syntax of `RUST_LOG`. Without `level`, the
+/// filter is the value of the environment variable `RUST_LOG`, or `info` if that variable is not set.
 ///
 /// # Errors
 /// `level` is not a valid filter, or a log has already been set up.

@@ -15,15 +15,15 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 
-/// Permission bits of the file.
+/// Permission bits of the PID file.
 const MODE: u32 = 0o600;
 
 /// A locked PID file of this process. The process must not open the file a second time, because closing any
 /// descriptor of the file releases the lock (fcntl(2)).
 pub struct PidFile {
     path: PathBuf,
-    /// Symbolic link with the name that `ovs-appctl` expects, to the socket for `ovs-appctl`. `None` if the socket
-    /// itself has this name.
+    /// Path of a symbolic link to the socket for `ovs-appctl`. The link has the name that `ovs-appctl` expects. `None`
+    /// if the socket itself has this name.
     link: Option<PathBuf>,
     _locked: File,
 }
@@ -38,7 +38,7 @@ impl PidFile {
         PidFile::lock(path, socket, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Waits until the predecessor of an upgrade, which is about to end, has released its lock of the PID file.
+    /// Waits until the predecessor process in an upgrade, which is about to end, has released its lock of the PID file.
     /// Then locks the file and writes the ID of this process to the file.
     ///
     /// # Errors

@@ -117,9 +117,8 @@ struct Service {
     /// Path of the API socket, if given on the command line.
     socket: Option<PathBuf>,
     config: Config,
-    /// State that the predecessor process of an upgrade has passed on: the configuration objects that do not come
-    /// from the file (but from the API or OVSDB), and the settings of the packet memory. `None` if there was no
-    /// predecessor.
+    /// State that the predecessor process in an upgrade has passed on: the configuration objects that do not come from
+    /// the file (but from the API or OVSDB), and the settings of the frame memory. `None` if there was no predecessor.
     given: Option<(BTreeMap<Owner, Fragment>, model::Memory)>,
     plane: Arc<DataPlane>,
     listeners: Listeners,
@@ -356,8 +355,8 @@ fn pid_file(config: &Config) -> Result<Option<PidFile>, Failure> {
     })
 }
 
-/// Locks the PID file like [`pid_file`], but in a separate thread. The thread waits until the
-/// predecessor of an upgrade has ended and released its lock.
+/// Locks the PID file like [`pid_file`], but in a separate thread. The thread waits until the predecessor process in an
+/// upgrade has ended and released its lock.
 fn inherit(config: &Config) -> Pid {
     let pid = Pid::default();
     let Some(path) = config.daemon.pidfile.clone() else { return pid };
@@ -557,8 +556,8 @@ impl Drop for Reloads {
     }
 }
 
-/// Reads the configuration file again and applies it. If the file is refused, the running configuration
-/// stays.
+/// Reads the configuration file again and applies it. If the file is refused, the running configuration remains in
+/// effect.
 async fn reload(file: &Path, store: &Arc<Store>, plane: &Arc<DataPlane>, notifier: &Notifier) {
     notifier.reloading();
     match load(file) {

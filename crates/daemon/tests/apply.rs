@@ -8,7 +8,7 @@ mod rig;
 use rig::{PATIENCE, Rig};
 use testbed::{UdpFlow, require};
 
-/// Applies a configuration that must be refused, and returns standard error.
+/// Applies a configuration that must be refused, and returns the standard error output of the command.
 fn refused(rig: &Rig, text: &str) -> String {
     let file = rig.write("refused.toml", text);
     let output = rig.trivium(&["apply", file.to_str().unwrap()]);
@@ -16,7 +16,7 @@ fn refused(rig: &Rig, text: &str) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Applies a configuration that must be accepted, and returns standard output.
+/// Applies a configuration that must be accepted, and returns the standard output of the command.
 fn applied(rig: &Rig, text: &str) -> String {
     let file = rig.write("applied.toml", text);
     rig.ok(&["apply", file.to_str().unwrap()])

@@ -1,5 +1,5 @@
 //! Tests a complete run of `trivium demo`. Traffic crosses the lab, the last line of output reports the traffic, and no
-//! namespace or process remains, even after a kill.
+//! namespace or process remains, even if the command is killed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,8 +21,8 @@ fn namespaces(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// Returns whether the demo runs its routed part, which needs FRR. Otherwise the skip is recorded, which
-/// fails in CI.
+/// Returns whether the demo can run its routed part, which needs FRR. If not, records that this part is skipped, which
+/// is a failure in CI.
 fn routed() -> bool {
     let installed = Path::new("/usr/lib/frr/zebra").exists();
     if !installed {

@@ -1,5 +1,5 @@
-//! Tests changes of the devices of a running daemon under traffic. Devices are deleted, renamed, set down and up, or
-//! removed with their namespace, and their MTU changes.
+//! Tests changes of devices that a running daemon uses, under traffic. Devices are deleted, renamed, set down and up,
+//! or removed with their namespace, and their MTU changes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -59,8 +59,8 @@ fn devices_are_deleted_renamed_and_set_down_under_traffic() {
     assert!(rig.daemon().is_running());
 }
 
-/// Changes the device of h2 while one flow enters h2 and another flow leaves h2. Both flows continue after the change.
-/// Returns the reports of the flows.
+/// Makes a change of h2's device while one flow is sent to h2 and another flow is sent by h2. Both flows must continue
+/// after the change. Returns the reports of the flows.
 fn through_the_port(rig: &mut Rig, change: impl FnOnce(&Rig, &[UdpFlow; 2])) -> [FlowReport; 2] {
     let (one, two) = (&rig.hosts[0], &rig.hosts[1]);
     // Each run has another UDP port, so that packets in flight of an earlier flow are not counted.
@@ -84,7 +84,7 @@ fn through_the_port(rig: &mut Rig, change: impl FnOnce(&Rig, &[UdpFlow; 2])) -> 
     reports
 }
 
-/// Asserts that a change causes no packet loss.
+/// Makes a change of h2's device under traffic, and asserts that no packet is lost.
 fn loses_nothing(rig: &mut Rig, what: &str, change: impl FnOnce(&Rig)) {
     let reports = through_the_port(rig, |rig, _| change(rig));
     let lost = reports.iter().map(FlowReport::lost).sum::<u64>();

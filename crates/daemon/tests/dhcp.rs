@@ -27,7 +27,7 @@ fn configuration(rig: &Rig, relay: &str) -> String {
     format!("{ports}[router.edge.port.h1]\n{relay}\n[router.edge.port.h2]\n")
 }
 
-/// Returns the state of the interface's relay, or `Null` if there is none.
+/// Returns the state of the interface's DHCP relay, or `Null` if there is none.
 fn relayed(rig: &Rig, which: Which) -> Value {
     let routers: Value = serde_json::from_str(&rig.ok(&["show", "routers", "--json"])).unwrap();
     let interfaces = routers[0]["interfaces"].as_array().unwrap();
@@ -42,7 +42,7 @@ fn until(rig: &Rig, which: Which, what: &str, is_so: impl Fn(&Value) -> bool) {
     .unwrap();
 }
 
-/// Starts dnsmasq as a DHCP server on the other port.
+/// Starts dnsmasq as a DHCP server on the second host. `more` contains additional arguments.
 fn server(rig: &Rig, more: &[&str]) -> Process {
     let leases = format!("--dhcp-leasefile={}", rig.path("leases").display());
     let line = [
@@ -91,8 +91,8 @@ fn lease_of(mut client: Process) -> String {
     lease
 }
 
-/// Makes the client renew its address by a unicast message to the server. The client can miss an answer that arrives
-/// before the client listens, because the server answers quickly. The client then sends a broadcast after a second.
+/// Makes the client renew its address with a unicast message to the server. The server answers quickly. If the client
+/// does not listen yet when the answer arrives, the client misses it and sends a broadcast a second later.
 fn renew(rig: &Rig, which: Which, client: &Process) {
     let renewed = || client.output().lines().filter(|line| line.starts_with("renew ")).count();
     eventually("a renewal without the relay", PATIENCE, || {

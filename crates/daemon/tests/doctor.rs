@@ -14,7 +14,7 @@ type Finding<'a> = (&'a str, &'a str, &'a str, String);
 
 /// A fault and the expected finding.
 struct Case<'a> {
-    /// Namespace in which the commands run.
+    /// Namespace in which the commands that cause and repair the fault run.
     place: &'a Namespace,
     disturb: &'a str,
     mend: &'a str,

@@ -113,7 +113,7 @@ fn a_worker_that_panics_ends_the_process() {
     rig.start(&configuration);
 }
 
-/// Runs a command that must fail, and returns its exit code and standard error.
+/// Runs a command that must fail, and returns its exit code and its standard error output.
 fn fails(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
     assert!(!output.status.success());

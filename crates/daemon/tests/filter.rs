@@ -568,7 +568,7 @@ fn add(rig: &Rig, rule: &[&str]) -> String {
     rig.ok(&[&["xdp", "filter", "add", "edge", "--name"], rule].concat())
 }
 
-/// Returns the error of a refused command, whose exit code is that of a refused configuration.
+/// Runs a command that must exit with the code of a refused configuration, and returns its error output.
 fn refused(rig: &Rig, arguments: &[&str]) -> String {
     let output = rig.trivium(&[&["xdp", "filter"], arguments].concat());
     assert_eq!(output.status.code(), Some(3), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));

@@ -14,7 +14,7 @@ use port::pcap::Writer;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{LabError, Namespace, RawSender, eventually, require};
 
-/// A guest on port `vm`, which is a member of h1's bridge.
+/// A guest that is connected to the TAP of port `vm`. This port is a member of the same bridge as h1.
 struct Guest {
     rig: Rig,
     namespace: Namespace,
@@ -68,7 +68,7 @@ fn bridged(rig: &Rig, guest: &Namespace, rules: &str) -> String {
     )
 }
 
-/// Returns a UDP frame from 192.0.2.N to a port.
+/// Returns a UDP frame from the address 192.0.2.X (X is `source`) to the UDP port `port`.
 fn udp(source: u8, port: u16) -> Vec<u8> {
     spec::parse(&format!("ip_src=192.0.2.{source},ip_dst=198.51.100.1,udp,dst_port={port}")).unwrap()
 }

@@ -1,5 +1,5 @@
 //! Tests a router that receives routes through FPM: from zebra with its module `dplane_fpm_nl`, and from a test client
-//! that sends messages which zebra should not send.
+//! that also sends messages that a correct zebra never sends.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -101,7 +101,7 @@ impl Network {
         Network { hub, one, rig }
     }
 
-    /// Starts a flow from h2 to a prefix of h1 and one in the opposite direction.
+    /// Starts two flows: from h2 to a prefix of h1, and in the opposite direction.
     fn flows(&self) -> [UdpFlow; 2] {
         let (one, two) = ((&*self.rig.hosts[0], "10.50.7.1"), (&*self.rig.hosts[1], "10.8.2.2"));
         [UdpFlow::between(two, one, 1_000, 7_001).unwrap(), UdpFlow::between(one, two, 1_000, 7_002).unwrap()]

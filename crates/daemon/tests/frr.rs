@@ -167,7 +167,7 @@ enum Speaker {
     Bird(Bird),
 }
 
-/// A router with FRR, h1 with FRR or BIRD, and h2 with BIRD.
+/// A lab with FRR on the router, FRR or BIRD on h1, and BIRD on h2.
 struct Network {
     hub: Frr,
     one: Speaker,
@@ -176,7 +176,7 @@ struct Network {
 }
 
 impl Network {
-    /// Starts the network with this configuration of the router's bgpd, and the speaker that `one` starts on h1.
+    /// Starts the lab. `bgp` is the configuration of the router's bgpd, and `one` starts the BGP speaker on h1.
     fn start(bgp: &str, one: impl FnOnce(&Rig) -> Speaker) -> Network {
         let mut rig = Rig::routed(2);
         let mut configuration: String = rig
@@ -210,7 +210,7 @@ impl Network {
         network
     }
 
-    /// Starts a network with FRR on h1.
+    /// Starts the lab with FRR on h1.
     fn with_frr() -> Network {
         Network::start(&format!("{HUB_BGP}{HUB_BGP6}"), |rig| {
             let prefixes = (0..PREFIXES).map(|number| format!("  network 10.50.{number}.0/24\n"));
@@ -219,7 +219,7 @@ impl Network {
         })
     }
 
-    /// Starts a network with BIRD on h1.
+    /// Starts the lab with BIRD on h1.
     fn with_bird() -> Network {
         Network::start(HUB_BGP, |rig| {
             let mut configuration = ONE_BIRD.to_owned();

@@ -84,7 +84,7 @@ fn circuit(device: &str, more: &str) -> String {
     CIRCUIT.replace("DEVICE", device) + more
 }
 
-/// Starts a router with all hosts on its ports.
+/// Starts a router with `hosts` ports, to each of which a host is connected.
 fn start(hosts: u8) -> Rig {
     let mut rig = Rig::routed(hosts);
     let ports: String = rig

@@ -66,7 +66,7 @@ impl Injector {
         Injector { pipe, process }
     }
 
-    /// Announces or withdraws prefixes, 100 in a line.
+    /// Sends commands to exabgp that announce or withdraw prefixes, with 100 prefixes in each command.
     fn tell(&self, what: &str, prefixes: &[&str]) {
         let (six, four): (Vec<&str>, Vec<&str>) = prefixes.iter().partition(|prefix| prefix.contains(':'));
         let mut text = String::new();

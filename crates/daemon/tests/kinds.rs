@@ -28,7 +28,7 @@ fn frames(path: &Path, count: u32) {
     std::fs::write(path, file).unwrap();
 }
 
-/// A file system of 64 KiB that is unmounted on drop.
+/// A file system of 64 KiB, which is unmounted when this value is dropped.
 struct SmallDisk(std::path::PathBuf);
 
 impl SmallDisk {

@@ -32,7 +32,7 @@ fn get(rig: &Rig, path: &str) -> BufReader<UnixStream> {
     body(BufReader::new(stream), "200")
 }
 
-/// Reads the head of an answer, and returns a reader of the body.
+/// Reads the head of an HTTP response, which must have the status `status`, and returns a reader of the body.
 fn body<R: BufRead>(mut answer: R, status: &str) -> R {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -196,7 +196,7 @@ fn a_link_that_goes_is_an_event() {
     go_on(&mut top);
 }
 
-/// A TLS connection over TCP, which ends on drop.
+/// A TLS connection over TCP, which is closed when this value is dropped.
 struct Tls {
     client: Child,
 }

@@ -14,7 +14,7 @@ use testbed::{Host, LabError, RawReceiver, eventually, require};
 
 const PORT: u16 = 7117;
 const PAYLOAD: &[u8] = b"whoever listens to the group";
-/// Number of packets in one round.
+/// Number of packets that a test sends to a group in one round.
 const ROUND: u64 = 50;
 
 /// A multicast group with its sender.

@@ -117,8 +117,8 @@ fn learning_has_a_limit_and_goes_with_who_taught() {
     assert_eq!(learnt(), 0);
 }
 
-/// A learning controller of OpenFlow 1.0 receives complete packets that no rule matches, and reads the ports
-/// on demand.
+/// A learning controller of OpenFlow 1.0 receives the complete packets that no rule matches, and can request the list
+/// of ports.
 #[test]
 fn a_controller_of_openflow_1_0_learns_from_packets_that_no_rule_matches() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl", "ovs-testcontroller");

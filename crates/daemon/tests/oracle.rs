@@ -80,7 +80,7 @@ const SET_UP: &str = "
 /// A frame that leaves a namespace, and the side (left or right) on which it leaves.
 type Output = (Side, Vec<u8>);
 
-/// One of the two namespaces, with the sockets that send to it and receive from it.
+/// One of the two namespaces, with the sockets through which the test sends frames to it and receives frames from it.
 struct Subject {
     name: &'static str,
     senders: BTreeMap<Side, RawSender>,
@@ -88,8 +88,8 @@ struct Subject {
 }
 
 impl Subject {
-    /// Configures devices, addresses, routes and neighbours. `prefix` is the prefix of the names of the cable ends in
-    /// the namespace `wire`.
+    /// Configures the devices, addresses, routes and neighbours of a namespace. The names of the test's ends of the
+    /// cables, which are in the namespace `wire`, begin with `prefix`.
     fn new(name: &'static str, prefix: &str, namespace: &Namespace, wire: &Namespace) -> Subject {
         for setting in [
             "net.ipv6.conf.all.disable_ipv6=0",
@@ -218,7 +218,8 @@ fn by_mark(outputs: &[Output]) -> BTreeMap<Option<u32>, Vec<Output>> {
     sorted
 }
 
-/// Returns the differences that no rule permits. Counts the permitted differences for each rule.
+/// Compares the output of both namespaces. Returns the differences that no rule permits, and counts the permitted
+/// differences for each rule.
 fn compare(
     frames: &[frames::Frame],
     [kernel, ours]: &[Vec<Output>; 2],

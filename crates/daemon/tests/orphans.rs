@@ -171,7 +171,8 @@ fn decided(hook: &Attached, counter: Counter, least: u64) {
     .unwrap();
 }
 
-/// Adds an address to the hub's end of a host's cable, and permanent neighbour entries on both ends.
+/// Assigns an IP address to the hub's device of a host's cable, and adds permanent neighbour entries on both ends of
+/// the cable.
 fn address_at(rig: &Rig, host: usize, address: &str) {
     let (hub, host) = (rig.lab.hub(), &rig.hosts[host - 1]);
     let (near, mac) = (host.device(), host.mac().unwrap());
@@ -185,7 +186,7 @@ fn address_at(rig: &Rig, host: usize, address: &str) {
     host.run(line).unwrap();
 }
 
-/// Returns whether the hub's kernel answers a host that pings this address.
+/// Returns whether the hub's kernel answers a ping to this address from a host.
 fn asked(rig: &Rig, host: usize, address: &str) -> bool {
     rig.hosts[host - 1].ping(address, 5).is_ok()
 }

@@ -46,8 +46,8 @@ use testbed::{Namespace, require};
 const ROUNDS: usize = 16;
 /// Number of frames for each rule set.
 const FRAMES: usize = 192;
-/// Number of frames in flight at a time. Even if each frame is copied to all ports, the copies fit into the queues of
-/// OVS's dummy devices.
+/// Maximum number of frames that are in flight at the same time. Even if each frame is copied to all ports, the copies
+/// fit into the queues of OVS's dummy devices.
 const WINDOW: usize = 8;
 /// Default seed.
 const SEED: usize = 804_274_634;
@@ -132,8 +132,8 @@ fn compare(
     found
 }
 
-/// Adds equal rules to both switches. A rule that OVS refuses is added to neither. Returns the rules that
-/// only Trivium refuses, and the number of rules that both have.
+/// Adds the rules of a set to both switches. A rule that OVS refuses is added to neither switch. Returns the rules that
+/// only Trivium refuses, and the number of rules that both switches have.
 fn teach(rig: &Rig, ovs: &Switch, ours: &Switch, rules: &Rules) -> (Vec<String>, usize) {
     let version = rules.version;
     let (mut refused, mut taught) = (Vec::new(), 0);

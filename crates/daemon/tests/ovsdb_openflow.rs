@@ -148,8 +148,8 @@ fn versions_and_tables_are_those_of_the_database() {
     assert!(!switch.ofctl(&["dump-table-features"]).contains("acl"));
 }
 
-/// The column `groups` divides a full table fairly among groups of flows, the column `prefixes` limits the prefix
-/// lengths of megaflows, and unknown fields are logged.
+/// If a flow table is full, the column `groups` divides it fairly among groups of flows. The column `prefixes` limits
+/// the prefix lengths of megaflows. Unknown fields in these columns are logged.
 #[test]
 fn groups_and_prefixes_of_tables_are_those_of_the_database() {
     require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
@@ -347,7 +347,7 @@ impl Counting {
         Some(kinds)
     }
 
-    /// Keeps the session open and sends nothing more, until the returned value is dropped.
+    /// Keeps the OpenFlow session open without sending anything, until the returned value is dropped.
     fn stay(mut self) -> Staying {
         let stream = self.stream.try_clone().unwrap();
         let thread = std::thread::spawn(move || while self.hear().is_some() {});
@@ -355,7 +355,7 @@ impl Counting {
     }
 }
 
-/// A session that [`Counting::stay`] keeps open.
+/// An OpenFlow session that is kept open by [`Counting::stay`].
 struct Staying {
     stream: UnixStream,
     thread: Option<std::thread::JoinHandle<()>>,

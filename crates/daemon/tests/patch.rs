@@ -163,7 +163,8 @@ fn a_peer_goes_and_comes_back_under_traffic() {
     assert!(pair.reach(), "nobody else has noticed");
 }
 
-/// Returns a configuration with two hosts on separate bridges, which this number of pairs of patch ports connects.
+/// Returns a configuration with two hosts on separate bridges. The bridges are connected by `pairs` pairs of patch
+/// ports.
 fn joined(rig: &Rig, pairs: usize) -> String {
     let mut text = rig.configuration_with("", &[10, 0]).replace("access = 10\n", "")
         + "[port.h2]\nkind = \"af_xdp\"\n[bridge.br1.port.h2]\n";
@@ -293,7 +294,7 @@ fn both_bridges_rules_are_back_after_a_kill_under_traffic() {
     assert!(rig.hosts[1].reaches(&rig.hosts[0]), "and the other way");
 }
 
-/// Returns rules, groups, meters and port numbers without counters.
+/// Returns the rules, groups, meters and port numbers of a bridge as text, without counters.
 fn told(rig: &Rig, bridge: &str) -> String {
     let lists = [&["--no-stats", "dump-flows"][..], &["dump-groups"], &["dump-meters"], &["show"]];
     let mut text = String::new();

@@ -1,5 +1,5 @@
-//! Tests that OpenFlow rules survive a kill of the daemon. The tests use the real binary, the stock client and traffic,
-//! and rule files that are damaged, old or too long for the disk.
+//! Tests that OpenFlow rules are restored after the daemon was killed. The tests use the real binary, the stock client
+//! and traffic, and rule files that are damaged, old or too long for the disk.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -428,12 +428,12 @@ fn explain_follows_a_packet_through_the_router() {
     .unwrap();
 }
 
-/// Returns the frame with a priority tag (IEEE 802.1Q), which counts as no tag.
+/// Returns the frame with a priority tag (IEEE 802.1Q, VLAN ID 0). A frame with such a tag counts as untagged.
 fn priority(frame: &[u8]) -> Vec<u8> {
     [&frame[..12], &[0x81, 0, 0xa0, 0], &frame[12..]].concat()
 }
 
-/// Returns the packet with an IPv4 option, or with an IPv6 hop-by-hop header, which workers leave to the kernel.
+/// Returns the packet with an IPv4 option, or with an IPv6 hop-by-hop header. Workers pass such packets to the kernel.
 fn with_options(frame: &[u8]) -> Vec<u8> {
     let mut packet = frame[14..].to_vec();
     if packet[0] >> 4 == 6 {

@@ -272,8 +272,8 @@ impl Drop for Busy {
     }
 }
 
-/// Checks that no packet overtakes another one when a flow moves between worker and hook. Flows move when a capture,
-/// which sends all packets through the worker, begins or ends, and at each upgrade.
+/// Checks that no packet overtakes an earlier packet of its flow when the flow moves between worker and hook. Flows
+/// move when a capture (which sends all packets through the worker) begins or ends, and at each upgrade.
 #[test]
 fn no_packet_overtakes_another_when_a_flow_changes_to_the_hook() {
     require!("ip", "ping", "ethtool");

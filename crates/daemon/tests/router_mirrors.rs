@@ -1,5 +1,5 @@
-//! Tests router interfaces on ports without a kernel device, with the real binary. A guest is on a TAP port, for which
-//! the router has a mirror device.
+//! Tests router interfaces on ports without a kernel device, with the real binary. A guest is connected to a TAP port.
+//! For this port, the router has a mirror device, which represents the port in the kernel.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -226,8 +226,8 @@ fn mac_of(link: &serde_json::Value) -> [u8; 6] {
     octets.try_into().unwrap()
 }
 
-/// While a guest floods its router with messages of one protocol, all messages of another protocol arrive at their
-/// socket.
+/// While a guest floods its router with messages of one protocol, all messages of another protocol arrive at the socket
+/// of the program that receives them.
 #[test]
 fn a_flood_of_hellos_leaves_other_protocols_whole() {
     const UPDATES: u64 = 200;
@@ -271,9 +271,9 @@ fn a_flood_of_hellos_leaves_other_protocols_whole() {
     assert_eq!((counted("ospf").0, counted("rip").0, counted("rip").1), (700, 700, UPDATES));
 }
 
-/// A BGP session between kernel sockets survives a flood on the guest's link. The flood consists of segments from port
-/// 179 with forged sources, and of segments, OSPF and BFD packets with the peer's address. The peer's data arrives,
-/// although the rate limits are far below the rate of the flood.
+/// A BGP session between kernel sockets survives a flood on the guest's link. The flood consists of TCP segments from
+/// port 179 with forged source addresses, and of TCP segments, OSPF packets and BFD packets with the peer's address.
+/// The peer's data arrives, although the rate limits are far below the rate of the flood.
 #[test]
 fn a_session_lives_in_a_flood_of_forged_segments() {
     require!("ip", "ping", "ethtool");

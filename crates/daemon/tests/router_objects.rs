@@ -1,5 +1,5 @@
 //! Tests virtual routers as configuration objects, with the real binary: plans list them, each router has an owner, and
-//! an upgrade keeps them. To check forwarding, the tests only check that hosts in different networks reach each other.
+//! an upgrade keeps them. Forwarding is only tested by checking that hosts in different networks reach each other.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -21,7 +21,7 @@ fn configuration(rig: &Rig, interface: &str) -> String {
     format!("{ports}[router.edge.port.h1]\n{interface}\n[router.edge.port.h2]\n")
 }
 
-/// Starts the other router, in the namespace of the first host.
+/// Starts the Trivium router at the other end of the cable, in the namespace of the first host.
 fn far(rig: &Rig, interface: &str) -> Process {
     let text = format!(
         "[daemon]\napi = {:?}\nstate_dir = {:?}\n[memory]\nframes = 16384\nhuge_pages = \"off\"\n\

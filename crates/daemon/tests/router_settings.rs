@@ -29,7 +29,8 @@ fn sysctl(rig: &Rig, line: &str) {
     rig.lab.hub().run(["sysctl", "-qw", line]).unwrap();
 }
 
-/// Waits until the second host answers the first host (`wanted` is true) or no longer answers (`wanted` is false).
+/// Waits until the host with the address `to` answers the first host (`wanted` is true) or no longer answers (`wanted`
+/// is false).
 fn until_answers(rig: &Rig, to: &str, wanted: bool) {
     eventually(&format!("{to} answers: {wanted}"), PATIENCE, || {
         let got = rig.hosts[0].ping(to, 2).map(|report| report.received).unwrap_or_default();

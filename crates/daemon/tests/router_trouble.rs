@@ -16,10 +16,10 @@ use rig::{PATIENCE, Rig};
 use rustix::process::Signal;
 use testbed::{LabError, RawReceiver, RawSender, UdpFlow, eventually, require};
 
-/// Limit of punted packets per second for each class.
+/// Maximum number of packets of each class that the router punts to the kernel per second.
 const PUNTS: u64 = 500;
 
-/// Starts a router with all hosts on its ports.
+/// Starts a router with `hosts` ports, to each of which a host is connected.
 fn start(hosts: u8) -> Rig {
     start_with(hosts, "")
 }
@@ -29,7 +29,7 @@ fn start_with(hosts: u8, settings: &str) -> Rig {
     start_limited(hosts, &format!("errors = {PUNTS}"), settings)
 }
 
-/// Like [`start`], with limits of single classes, and with additional settings.
+/// Like [`start`], with rate limits for some classes of punted packets, and with additional settings.
 fn start_limited(hosts: u8, limits: &str, settings: &str) -> Rig {
     let mut rig = Rig::routed(hosts);
     let ports: String = rig
@@ -52,7 +52,7 @@ fn router(rig: &Rig) -> serde_json::Value {
 }
 
 /// Returns the number of packets of a class that were punted to the kernel, and the number of packets of the class that
-/// exceeded the limit.
+/// were dropped because they exceeded the rate limit.
 fn punted(rig: &Rig, class: &str) -> (u64, u64) {
     let router = router(rig);
     let punt = router["punts"].as_array().unwrap().iter().find(|punt| punt["class"] == class).unwrap();
@@ -140,7 +140,8 @@ fn a_scan_of_a_whole_network_is_bounded() {
     assert_in_step(&rig);
 }
 
-/// A packet circulates between the router and h1 until its TTL expires. The sender then receives an error.
+/// Checks that a forwarding loop ends. A packet circulates between the router and h1 until its TTL expires. The sender
+/// then receives an ICMP error.
 #[test]
 fn a_loop_ends_with_the_hops() {
     require!("ip", "ping", "ethtool");
@@ -199,8 +200,8 @@ fn a_default_route_that_flaps_harms_nobody() {
     assert!(rig.ok(&["show", "why", "192.0.2.1"]).contains("10.8.3.2"));
 }
 
-/// Checks that the router's tables match the kernel's tables after notifications were lost. The daemon is stopped while
-/// the kernel's table grows and shrinks by more than the socket's buffer holds.
+/// Checks that the router's tables match the kernel's tables after netlink notifications were lost. The daemon is
+/// stopped by a signal while routes are added and removed. The notifications do not all fit into the socket's buffer.
 #[test]
 fn notifications_that_were_lost_leave_no_trace() {
     require!("ip", "ping", "ethtool");
@@ -287,8 +288,8 @@ fn routes_beyond_the_limit_are_named_and_the_others_forward() {
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
 
-/// The kernel has more routes than the router has memory for. The router reports this, and the existing
-/// routes remain.
+/// The kernel has more routes than fit into the memory of the router's table. The router reports this, and continues to
+/// forward packets according to the routes in the table.
 #[test]
 fn a_table_that_is_full_is_named_and_forwards_what_it_has() {
     require!("ip", "ping", "ethtool");
@@ -324,8 +325,8 @@ fn a_table_that_is_full_is_named_and_forwards_what_it_has() {
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
 
-/// A TCP connection to the router exchanges a little data continuously, like a BGP session. It survives while other
-/// hosts flood the kernel.
+/// A TCP connection to the router, on which a little data is exchanged continuously (like a BGP session), survives
+/// while other hosts flood the kernel.
 #[test]
 fn a_session_with_the_router_outlives_a_flood() {
     require!("ip", "ping", "ethtool");
@@ -371,9 +372,9 @@ fn a_session_with_the_router_outlives_a_flood() {
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
 
-/// A BGP session between kernel sockets survives floods of control packets: segments with forged sources, and ARP
-/// packets with forged MAC addresses. The rate limits in the hook drop most of each flood, and no segment of the
-/// session.
+/// A BGP session between kernel sockets survives floods of control packets: TCP segments with forged source addresses,
+/// and ARP packets with forged MAC addresses. The rate limits in the hook drop most packets of each flood, and no
+/// segment of the session.
 #[test]
 fn a_session_by_the_hook_lives_in_a_flood_of_forged_segments() {
     require!("ip", "ping", "ethtool");
@@ -429,8 +430,8 @@ fn mac_of_hub(rig: &Rig, device: &str) -> String {
     shown.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).unwrap().to_owned()
 }
 
-/// When a device is removed, the routes through this device are removed immediately. Other routes are not affected, and
-/// the removed routes are restored later.
+/// When a device is removed, the routes through this device are removed immediately. Other routes are not affected.
+/// When the device exists again, its routes are restored.
 #[test]
 fn a_next_hops_device_goes_and_comes() {
     require!("ip", "ping", "ethtool");
@@ -475,9 +476,9 @@ fn a_next_hops_device_goes_and_comes() {
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
 
-/// The namespace of a router is deleted and recreated with its name. The router closes its sockets in the old
-/// namespace, which would otherwise continue to exist with all its devices, and opens sockets and ports in the new
-/// namespace.
+/// Checks that a router follows its namespace when the namespace is deleted and created again under the same name. The
+/// router closes its sockets in the old namespace (open sockets would keep the namespace and all its devices in
+/// existence), and opens sockets and ports in the new namespace.
 #[test]
 fn a_router_follows_its_namespace() {
     require!("ip", "ping", "ethtool", "sysctl");

@@ -1,6 +1,6 @@
-//! Tests router interfaces that are VLANs of a port, with the real binary. The other end of the cable is another
-//! Trivium router, because the kernel may not support VLAN devices. The network stacks on both ends generate the
-//! traffic.
+//! Tests router interfaces that are VLANs of a port, with the real binary. Another Trivium router is at the other end
+//! of the cable. It provides the VLAN interfaces there, because the kernel may not support VLAN devices. The network
+//! stacks on both ends generate the traffic.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -116,8 +116,8 @@ fn for_each(value: &serde_json::Value, see: &mut impl FnMut(&serde_json::Value))
     }
 }
 
-/// The hook forwards packets that arrive in a VLAN, and adds the tag to packets that leave in a VLAN. Workers process
-/// packets that cause an ICMP error.
+/// The hook of a router forwards packets that arrive with a VLAN tag, and adds a tag to packets that leave through a
+/// VLAN interface. Workers process packets that cause an ICMP error.
 #[test]
 fn hooks_answer_by_vlans() {
     require!("ip", "ping", "ethtool");

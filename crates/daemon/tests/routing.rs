@@ -1,6 +1,6 @@
-//! Tests ports whose hooks forward according to the kernel's routes, with the real binary between real hosts in
-//! different networks. The hook forwards simple packets, and the network stack handles all other packets. No packet is
-//! lost when a flow moves between hook and stack.
+//! Tests ports whose hooks forward packets according to the kernel's routes, with the real binary between real hosts in
+//! different networks. The hook forwards simple packets, and the kernel's network stack handles all other packets. No
+//! packet is lost when a flow moves between hook and network stack.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

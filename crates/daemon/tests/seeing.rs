@@ -155,7 +155,8 @@ fn generated_frames_arrive_and_what_does_not_is_told() {
     assert!((100..=1_100).contains(&offered) && text.contains("took all of them"), "{text}");
 }
 
-/// Returns the generated frames (UDP or TCP to port 9) that the peer receives.
+/// Runs `trivium xdp gen` with `arguments`, and returns the generated frames (UDP or TCP to port 9) that the peer
+/// receives.
 fn arrived(place: &Namespace, packets: usize, arguments: &str) -> Vec<(Vec<u8>, FlowKey)> {
     let receiver = RawReceiver::open(place, "two").unwrap();
     let count = packets.to_string();

@@ -24,12 +24,13 @@ const WATCHDOG: Duration = Duration::from_secs(1);
 struct Heard {
     from: u32,
     text: String,
-    /// Whether the first main process was still running when the message was read.
+    /// Whether the process that was first started as the service's main process was still running when the notification
+    /// was read.
     first_runs: bool,
 }
 
-/// Reads messages like the service manager: one at a time, with the sender's process id. File descriptors (of
-/// barriers) are closed.
+/// Reads notifications as the service manager does: one at a time, with the process ID of the sender. File descriptors
+/// that a barrier message contains are closed, which signals that the message was read.
 fn listen(socket: &UnixDatagram, first: &Receiver<u32>, to: &Sender<Heard>) {
     let mut main = None;
     let mut buffer = [0; 512];

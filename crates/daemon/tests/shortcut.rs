@@ -1,5 +1,5 @@
-//! Tests forwarding of known unicast in the hook (XDP program), with the real binary between real hosts. No packet is
-//! lost or reordered when a flow moves between hook and worker, for any reason.
+//! Tests forwarding of frames to known unicast addresses in the hook (XDP program), with the real binary between real
+//! hosts. Whatever makes a flow move between hook and worker, no packet is lost or reordered.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -16,7 +16,7 @@ use xdp::{AttachMode, Owner, PinPath, Placeholders, PortProgram, ProgramConfig, 
 const FILTER: &str = "[filter.edge]\n[[filter.edge.rule]]\nname = \"flood\"\naction = \"drop\"\n\
                       protocol = \"udp\"\nsource = \"10.8.0.1\"\n";
 
-/// Returns the hooks from `xdp status`.
+/// Returns the states of all hooks, as `trivium xdp status` reports them.
 fn hooks(rig: &Rig) -> Vec<Value> {
     serde_json::from_str(&rig.ok(&["xdp", "status", "--seconds", "0", "--json"])).unwrap()
 }
@@ -90,8 +90,8 @@ fn nothing_passes_a_filter_during_the_start() {
     }
 }
 
-/// The daemon is killed at various times while it opens the ports and completes their hooks. The next start completes
-/// the hooks.
+/// If the daemon is killed while it opens the ports and loads the complete programs of their hooks, the next start
+/// completes the hooks. The test kills the daemon at various times.
 #[test]
 fn whenever_it_is_killed_the_next_start_completes_the_hooks() {
     require!("ip", "ping", "ethtool");

@@ -104,12 +104,12 @@ fn hears(socket: &UdpSocket) -> bool {
     socket.recv(&mut [0; 64]).is_ok()
 }
 
-/// Waits until no more datagrams arrive. Some may be in flight.
+/// Waits until no more datagrams arrive at the socket. Datagrams that are in flight may still arrive for a short time.
 fn falls_silent(socket: &UdpSocket) {
     eventually("silence", PATIENCE, || if hears(socket) { Err(String::new()) } else { Ok(()) }).unwrap();
 }
 
-/// Waits for datagrams from a port of h1 that arrived on this CPU.
+/// Waits until a datagram from the port `source_port` of h1 arrives that was received on the CPU `cpu`.
 fn hears_on(socket: &UdpSocket, source_port: u16, cpu: u32) {
     // The kernel records the CPU only for connected sockets.
     socket.connect(("10.8.0.1", source_port)).unwrap();

@@ -196,7 +196,7 @@ fn syns_file(rig: &Rig, syns: impl Iterator<Item = (u16, u16)>) -> PathBuf {
     path
 }
 
-/// Sends 20,000 SYNs per second from h3 until dropped.
+/// Sends 20,000 SYNs per second from h3, until the returned process is dropped.
 fn flood(rig: &Rig, file: &std::path::Path) -> Process {
     let mut command =
         rig.hosts[2].command([TRIVIUM, "xdp", "gen", "eth0", "--rate", "20000", "--seconds", "600"]);
@@ -218,7 +218,7 @@ fn syn_queue_until(host: &Host, what: &str, fits: impl Fn(usize) -> bool) {
     .unwrap();
 }
 
-/// Returns a TCP counter of the host.
+/// Returns a TCP counter (`TcpExt` in /proc/net/netstat) of the host's kernel.
 fn tcp_extension(host: &Host, name: &str) -> u64 {
     let text = host.run(["cat", "/proc/net/netstat"]).unwrap();
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("TcpExt:")).collect();
@@ -377,7 +377,7 @@ fn a_kernel_accepts_the_hooks_cookies_under_a_flood() {
 }
 
 /// A flood of forged SYNs to all ports of an address uses up the number of SYNs that the rule passes. Nevertheless, the
-/// first client of an idle service at this address can connect.
+/// first client of a service at this address that was idle until then can connect.
 #[test]
 fn a_quiet_service_is_reached_under_a_flood_to_all_ports() {
     require!("ip", "ping", "ethtool");
@@ -407,8 +407,8 @@ fn a_quiet_service_is_reached_under_a_flood_to_all_ports() {
     drop(flooding);
 }
 
-/// Tests a service of the local kernel. The doctor and `apply` report the required kernel settings, and the service
-/// works with these settings.
+/// Tests SYN cookies for a service on the daemon's own machine. The doctor and `apply` report the kernel settings that
+/// the service needs, and the service works with these settings.
 #[test]
 fn the_doctor_knows_what_a_service_needs() {
     require!("ip", "ping", "ethtool");

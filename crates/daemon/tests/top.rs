@@ -59,7 +59,7 @@ impl Screen {
     }
 }
 
-/// Reads characters in UTF-8 until the end of `from`, and executes them on the screen.
+/// Reads UTF-8 characters until the end of `from`, and applies them to the screen.
 fn show(from: impl BufRead, screen: &Mutex<Screen>) {
     let mut bytes = from.bytes().map_while(Result::ok);
     let mut next = move || {

@@ -230,7 +230,7 @@ fn a_successor_that_cannot_guard_the_api_changes_nothing() {
     assert_eq!(over_tls(&rig, TOKEN), "200");
 }
 
-/// Returns the errors that `doctor` finds for an object.
+/// Returns the findings with severity `error` that `doctor` reports for an object.
 fn errors_of(rig: &Rig, object: &str) -> Vec<String> {
     let output = rig.trivium(&["doctor", "--json"]);
     let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -375,8 +375,8 @@ const BEFORE: [(&str, &str); 15] = [
 /// Faults of a successor after it owns all resources, each with a step of the hand-over and a kind.
 const AFTER: [(&str, &str); 3] = [("committed", "kill"), ("run", "kill"), ("run", "refuse")];
 
-/// Starts a daemon with a socket for `ovs-appctl`. Its successors fail at the steps that a fault file names. Returns
-/// the path of the fault file.
+/// Starts a daemon with a socket for `ovs-appctl`. In an upgrade, the successor process fails at the steps that a fault
+/// file names. Returns the path of the fault file.
 fn faulty(rig: &mut Rig) -> std::path::PathBuf {
     let (control, fault) = (rig.path("ctl"), rig.path("fault"));
     let text = rig.configuration("ring_size = 4096");
@@ -581,8 +581,8 @@ fn a_predecessor_whose_workers_cannot_be_stopped_ends() {
     rig.start(&text);
 }
 
-/// If the slow path of a predecessor cannot be stopped, the predecessor ends and does not resume its data plane. The
-/// slow path may still own frames, which a resumed data plane would count as free.
+/// If the slow path of a predecessor process cannot be stopped, the predecessor ends and does not resume its data
+/// plane. The slow path may still use frames, which a resumed data plane would count as free.
 #[test]
 fn a_predecessor_whose_slow_path_cannot_be_stopped_ends() {
     require!("ip");

@@ -18,7 +18,7 @@ use testbed::{LabError, UdpFlow, eventually, require};
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/xdp");
 
-/// Compiles a source file as the example describes.
+/// Compiles a source file with the command that the example's documentation gives.
 fn compile(source: &Path, object: PathBuf) -> String {
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let output = Command::new(clang)

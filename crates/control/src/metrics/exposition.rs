@@ -10,7 +10,7 @@ pub(super) struct Exposition {
 }
 
 impl Exposition {
-    /// Begins a metric family. The samples of the family must follow before the next family.
+    /// Begins a metric family. All samples of the family must be added before the next family begins.
     pub fn family(&mut self, name: &'static str, kind: &str, help: &str) {
         self.name = name;
         // Writing to a string cannot fail.

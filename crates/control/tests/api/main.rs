@@ -219,8 +219,8 @@ async fn hooks_are_shown_and_measured() {
     }
 }
 
-/// An object file with an XDP program is received completely, up to a maximum length, together with the name of the
-/// program.
+/// The API receives an object file with an XDP program completely, up to a maximum length, and passes it to the data
+/// plane together with the name of the program.
 #[tokio::test]
 async fn programs_are_loaded_and_unloaded() {
     let daemon = Daemon::serving("programs");

@@ -1,4 +1,4 @@
-//! A data plane for tests that keeps its configuration in memory, and a client of the API.
+//! Data plane for tests, which keeps its configuration in memory, and a client of the API.
 
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
@@ -26,7 +26,7 @@ pub struct Memory {
     pub running: Mutex<Config>,
     pub applied: AtomicU32,
     pub fail: AtomicBool,
-    /// Number of changes after which every change fails. 0: no limit.
+    /// Number of changes after which all further changes fail. 0 means that no change fails.
     pub fail_after: AtomicU32,
     pub slow: AtomicBool,
     /// Whether the data plane runs a configuration that differs from the store's.
@@ -651,7 +651,7 @@ impl Drop for Place {
     }
 }
 
-/// A daemon with a data plane in memory.
+/// Control plane of a daemon, connected to the data plane for tests ([`Memory`]).
 pub struct Daemon {
     pub place: Place,
     pub plane: Arc<Memory>,
@@ -659,7 +659,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Creates a daemon without listening sockets.
+    /// Creates a daemon that does not listen on any socket.
     pub fn new(name: &str) -> Daemon {
         let place = Place::new(name);
         let plane = Arc::new(Memory::default());

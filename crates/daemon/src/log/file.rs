@@ -93,8 +93,8 @@ impl LogFile {
         self.state().file = None;
     }
 
-    /// Returns the path of the log file, also after the file was closed. Returns `None` if no log file was
-    /// ever opened.
+    /// Returns the path of the log file, even if the file has been closed. Returns `None` if no log file was ever
+    /// opened.
     pub fn path(&self) -> Option<PathBuf> {
         self.state().path.clone()
     }

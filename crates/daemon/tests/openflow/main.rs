@@ -327,7 +327,8 @@ fn rules_that_were_checked_for_overlaps_stay_through_an_upgrade() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("OFPFMFC_OVERLAP"), "{refused:?}");
 }
 
-/// A refused change is reported with the error name of the OpenFlow version, and does not affect packets.
+/// A refused change is reported with the name that the OpenFlow version defines for the error, and does not affect
+/// packets.
 #[test]
 fn what_the_tables_refuse_is_named_and_changes_nothing() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");

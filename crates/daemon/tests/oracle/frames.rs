@@ -22,7 +22,7 @@ impl Side {
         &self.device()[..1]
     }
 
-    /// Returns the number N of the side, whose networks are 10.1.N.0/29 and fd00:N::/125.
+    /// Returns the number N of the side. The networks on the side are 10.1.N.0/29 and fd00:N::/125.
     pub fn number(self) -> u8 {
         if self == Side::Left { 1 } else { 2 }
     }
@@ -59,12 +59,13 @@ pub struct Frame {
     pub story: String,
 }
 
-/// First octets of a mark, followed by the frame's number.
+/// First octets of a mark. They are followed by the frame's number.
 const MARK: [u8; 4] = *b"TvOr";
 /// Length of a mark in octets.
 const CELL: usize = 16;
 
-/// Returns the number of the mark in a frame, including marks in an embedded packet.
+/// Returns the frame number in the mark of a frame. The mark may be in a packet that the frame quotes (ICMP error).
+/// Returns `None` if there is no mark.
 pub fn mark_of(frame: &[u8]) -> Option<u32> {
     let at = frame.windows(MARK.len()).position(|window| window == MARK)?;
     let number = frame.get(at + 4..at + 8)?;
@@ -112,7 +113,7 @@ struct Draft {
     upper: Vec<u8>,
     /// Padding after the IP packet.
     padding: Vec<u8>,
-    /// Whether lengths are set to their correct values.
+    /// Whether the length fields of the headers are set to their correct values.
     lengths: bool,
     sums: bool,
     story: Vec<&'static str>,

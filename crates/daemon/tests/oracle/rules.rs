@@ -1,4 +1,4 @@
-//! Permitted differences between a Trivium router and the kernel alone, with reasons. `docs/router.md` also lists these
+//! Permitted differences between a Trivium router and the kernel, with reasons. `docs/router.md` also lists these
 //! differences.
 
 use std::collections::BTreeMap;
@@ -25,8 +25,8 @@ macro_rules! rules {
                 match self { $(Rule::$variant => $reason,)+ }
             }
 
-            /// Returns the rules that together explain the difference of the output for one frame, or `None`
-            /// if no combination does.
+            /// Returns the rules that together explain why the outputs for one frame differ, or `None` if no
+            /// combination of rules does.
             pub fn that_explain(mut kernel: Vec<Output>, mut ours: Vec<Output>) -> Option<Vec<Rule>> {
                 let mut rules = Vec::new();
                 $(if kernel != ours {
@@ -91,15 +91,15 @@ impl Errors {
     /// by `error_cost`).
     const BURST: u32 = 5;
 
-    /// Counts the errors in the kernel's output for a frame.
+    /// Counts the ICMP errors about routes in the kernel's output for a frame.
     pub fn count(&mut self, kernel: &[Output]) {
         for receiver in kernel.iter().filter_map(|(_, frame)| error_for_route(frame)) {
             *self.0.entry(receiver).or_default() += 1;
         }
     }
 
-    /// Returns whether the kernel has no output for a frame because it has sent the source the maximum number
-    /// of errors.
+    /// Returns whether a missing output of the kernel is explained by the rate limit of ICMP errors: the kernel has
+    /// already sent the maximum number of errors to the source of the frame.
     pub fn explain(&self, kernel: &[Output], ours: &[Output]) -> bool {
         let [(_, error)] = ours else { return false };
         let sent = error_for_route(error).and_then(|receiver| self.0.get(&receiver)).copied();
@@ -150,9 +150,9 @@ fn icmpv6(frame: &[u8]) -> Option<u8> {
 }
 
 /// Returns whether a worker, and not the kernel, sends this kind of ICMPv6 error. A worker sends the error for a packet
-/// without extension headers that has no route or a prohibit route. The test compares the source addresses of such
-/// errors. If the route to the sender has an MTU, the kernel sends the error, because it handles all packets of such
-/// routes.
+/// without extension headers for which there is no route or a prohibit route. The test compares the source addresses of
+/// such errors. If the route to the sender has an MTU, the kernel sends the error, because the kernel handles all
+/// packets of such routes.
 fn is_workers(frame: &[u8]) -> bool {
     const EXTENSIONS: [u8; 8] = [0, 43, 44, 50, 51, 60, 135, 139];
     let quoted = frame.get(68).copied();
@@ -168,7 +168,7 @@ fn is_sound_icmpv6(frame: &[u8]) -> bool {
     checksum::finish(checksum::sum(&frame[22..]) + length + 58) == 0
 }
 
-/// Returns whether the source is one of the router's own addresses.
+/// Returns whether the source address of a frame is one of the router's own addresses.
 fn is_own(frame: &[u8]) -> bool {
     match frame.get(12..14) {
         Some([8, 0]) => matches!(frame.get(26..30), Some([10, 1, 1 | 2, 1] | [10, 9, 9, 9])),

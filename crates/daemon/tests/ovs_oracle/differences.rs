@@ -37,7 +37,7 @@ pub enum Difference {
     ProtocolZero,
 }
 
-/// Features of a rule set because of which a difference is permitted.
+/// Features of a rule set that make certain differences permitted.
 #[derive(Clone, Copy)]
 pub struct Features {
     /// Whether a rule outside of table 0, which is reached by `resubmit`, writes fields after `check_pkt_larger`.
@@ -168,8 +168,8 @@ impl Difference {
         }
     }
 
-    /// Returns the permitted difference that explains the outputs of a frame. `members` are the VLANs of the
-    /// ports if `NORMAL` is used.
+    /// Returns the permitted difference that explains why the outputs for a frame differ. `members` contains the VLAN
+    /// modes of the ports if rules use the action `NORMAL`.
     pub fn that_explains(
         frame: &Frame,
         members: Option<&[Member]>,
@@ -290,7 +290,7 @@ impl Difference {
     }
 }
 
-/// Returns the permitted difference that explains the outputs of a frame if `NORMAL` is used.
+/// Returns the permitted difference that explains why the outputs for a frame differ if rules use the action `NORMAL`.
 fn of_learning_bridges(frame: &Frame, members: &[Member], ovs: &ByPort, ours: &ByPort) -> Option<Difference> {
     if frame.bytes[12..14] == [0x88, 0xa8] {
         return Some(Difference::ServiceTag);
@@ -362,7 +362,7 @@ fn is_tagged(frame: &[u8]) -> bool {
     matches!(frame[12..14], [0x81, 0x00] | [0x88, 0xa8])
 }
 
-/// Removes tags from a frame, or only those of VLAN 0 if `without_vlan` is set.
+/// Removes the VLAN tags of a frame. If `without_vlan` is set, removes only tags with VLAN ID 0.
 fn untag(frame: &mut Vec<u8>, without_vlan: bool) {
     let mut at = 12;
     while let Some(&[0x81, 0x00, high, low] | &[0x88, 0xa8, high, low]) = frame.get(at..at + 4) {
@@ -374,7 +374,7 @@ fn untag(frame: &mut Vec<u8>, without_vlan: bool) {
     }
 }
 
-/// Calls `what` with the control information (TCI) of each tag, beginning with the outermost tag.
+/// Calls `what` with the tag control information (TCI) of each VLAN tag of a frame, beginning with the outermost tag.
 fn walk_tags(frame: &mut [u8], mut what: impl FnMut(&mut [u8])) {
     let mut at = 12;
     while let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.get(at..at + 2) {
@@ -432,7 +432,7 @@ fn is_later_fragment(frame: &Frame) -> bool {
     frame.story.contains("later fragment") || is_v4 && offset
 }
 
-/// Returns whether an IPv4 header after the tags has protocol 0.
+/// Returns whether the frame has an IPv4 header with protocol 0 after its VLAN tags.
 fn has_protocol_zero(frame: &[u8]) -> bool {
     let mut at = 12;
     while let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.get(at..at + 2) {
@@ -441,7 +441,7 @@ fn has_protocol_zero(frame: &[u8]) -> bool {
     frame.get(at..at + 2) == Some(&[0x08, 0x00]) && frame.get(at + 11) == Some(&0)
 }
 
-/// Returns whether the version of the first IP header after the tags contradicts the EtherType.
+/// Returns whether the version in the first IP header after the VLAN tags does not match the EtherType.
 fn has_other_version(frame: &[u8]) -> bool {
     let mut at = 12;
     while let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.get(at..at + 2) {

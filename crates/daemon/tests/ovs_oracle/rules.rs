@@ -17,7 +17,7 @@ pub struct Rules {
     pub in_turn: bool,
     /// VLAN modes of the ports if rules use the action `NORMAL`, otherwise `None`.
     pub members: Option<[Member; PORTS as usize]>,
-    /// Permitted buckets of the groups.
+    /// Permitted buckets of the select groups in the rule set.
     pub buckets: Buckets,
 }
 

@@ -73,7 +73,7 @@ impl Member {
     }
 }
 
-/// Returns Trivium's configuration with ports of these modes.
+/// Returns the configuration of Trivium for ports with these VLAN modes.
 pub fn configuration(rig: &Rig, members: &[Member]) -> String {
     let mut text = format!(
         "[daemon]\napi = {:?}\nstate_dir = {:?}\n[memory]\nframes = 32768\nhuge_pages = \"off\"\n\

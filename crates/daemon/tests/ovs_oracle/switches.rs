@@ -1,5 +1,4 @@
-//! Both switches with their inputs and outputs: the test sends frames to their ports and records the output of each
-//! port.
+//! The two switches under comparison. The test sends frames to their ports and records the output of each port.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -19,7 +18,7 @@ use super::rig::{PATIENCE, Rig};
 enum Ways {
     /// Streams of OVS's dummy devices. A length of two octets precedes each frame.
     Streams(Vec<UnixStream>),
-    /// Other ends of the cables to Trivium's ports.
+    /// The test's ends of the cables to Trivium's ports.
     Cables(Vec<RawSender>),
 }
 

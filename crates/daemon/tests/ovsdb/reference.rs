@@ -1,5 +1,5 @@
-//! A real `ovs-vswitchd` beside the daemon, with a bridge on dummy devices, for comparison of answers to
-//! `ovs-appctl`.
+//! A real `ovs-vswitchd` that runs beside the daemon, with a bridge on dummy devices. Tests compare the answers of both
+//! to `ovs-appctl`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,7 +10,7 @@ use testbed::{OvsdbServer, Process};
 use super::appctl;
 use super::rig::{PATIENCE, Rig};
 
-/// The reference daemon, which ends on drop.
+/// The reference `ovs-vswitchd`, which is stopped when this value is dropped.
 pub struct Reference {
     directory: PathBuf,
     pub server: OvsdbServer,
@@ -18,7 +18,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Starts a daemon with bridge br0 and these ports, numbered from 1 in order.
+    /// Starts `ovs-vswitchd` with the bridge br0 and the given ports, which are numbered from 1 in this order.
     pub fn start(rig: &Rig, ports: &[&str]) -> Reference {
         let directory = rig.path("reference");
         let server = OvsdbServer::start(&directory).unwrap();

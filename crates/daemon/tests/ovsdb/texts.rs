@@ -329,8 +329,8 @@ fn blank(line: &str, key: &str, is_value: impl Fn(char) -> bool) -> String {
     text
 }
 
-/// Returns for each text, in order, the lines that are missing in the other text, that is, the lines outside of a
-/// longest common subsequence.
+/// Compares two texts line by line (longest common subsequence). Returns the lines that only one of the texts contains,
+/// in order, each with the program that printed it.
 fn differences(theirs: &[String], ours: &[String]) -> Vec<(By, String)> {
     let mut longest = vec![vec![0_usize; ours.len() + 1]; theirs.len() + 1];
     for i in (0..theirs.len()).rev() {
@@ -454,7 +454,8 @@ fn out(port: u8) -> String {
     format!("packet-out br0 in_port={port}~packet=ffffffffffff02000000000188b500000000~actions=controller")
 }
 
-/// Returns the output of `ovs-ofctl monitor` for changes and packets, on both daemons.
+/// Makes changes and sends packets while `ovs-ofctl monitor` runs, and returns the output of this command for both
+/// switches.
 fn monitored(bridges: &[String; 2], version: &str) -> [Vec<String>; 2] {
     [0, 1].map(|side| {
         let bridge = &bridges[side];
@@ -480,8 +481,8 @@ fn monitored(bridges: &[String; 2], version: &str) -> [Vec<String>; 2] {
     })
 }
 
-/// Returns the output of `ovs-ofctl snoop` for a bridge with a learning controller (`ovs-testcontroller`), on
-/// both daemons.
+/// Returns the output of `ovs-ofctl snoop` for both switches. The snooped bridge is controlled by a learning controller
+/// (`ovs-testcontroller`).
 fn snooped(switch: &Switch, reference: &Reference, bridges: &[String; 2]) -> [Vec<String>; 2] {
     let servers = [&reference.server, &switch.server];
     [0, 1].map(|side| {

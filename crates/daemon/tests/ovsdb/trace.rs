@@ -67,7 +67,8 @@ fn ofctl(bridge: &str, command: &str, argument: &str) {
     assert!(output.status.success(), "{argument}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Returns a trace report without the megaflow, and with the ports of a flood sorted.
+/// Returns a trace report in comparable form: without the megaflow, and with the output ports of a flood in sorted
+/// order.
 fn told(text: &str) -> String {
     let line = |line: &str| match line.strip_prefix("Datapath actions: ") {
         _ if line.starts_with("Megaflow: ") => "Megaflow".to_owned(),

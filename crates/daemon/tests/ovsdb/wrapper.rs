@@ -1,4 +1,5 @@
-//! Tests the script `contrib/ovs-vswitchd`: the locations of its files, and the checks of its directories.
+//! Tests the script `contrib/ovs-vswitchd`: the paths of the files that it uses, and its checks of the directories of
+//! these files.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;

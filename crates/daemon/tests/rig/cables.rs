@@ -1,4 +1,4 @@
-//! Cables from the ports of a bridge into one namespace. The test sends frames into the other ends of the cables, and
+//! Cables that connect the ports of a bridge to one namespace. The test sends frames into its ends of the cables, and
 //! receives each frame that leaves the bridge, including its VLAN tags.
 
 use std::io::Read;
@@ -20,7 +20,7 @@ pub struct Cables {
     pub readers: Readers,
 }
 
-/// Processes that read the output, which end on drop.
+/// Processes that read the output. They are ended when this value is dropped.
 pub struct Readers(Vec<Child>);
 
 impl Drop for Readers {
@@ -32,8 +32,8 @@ impl Drop for Readers {
     }
 }
 
-/// Creates cables from the devices h1, h2 and so on in the hub to w1, w2 and so on in a new namespace,
-/// without offloads.
+/// Creates cables without offloads between the devices h1, h2 and so on in the hub and the devices w1, w2 and so on in
+/// a new namespace.
 pub fn lay(rig: &Rig, ports: u8) -> Namespace {
     let wire = rig.lab.namespace("wire").unwrap();
     let hub = rig.lab.hub();

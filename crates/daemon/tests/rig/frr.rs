@@ -1,4 +1,4 @@
-//! FRR's daemons for tests.
+//! Starts and controls FRR's daemons in tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ impl Frr {
         if output.status.success() { Ok(said) } else { Err(said) }
     }
 
-    /// Kills a daemon without an orderly shutdown, like a crash.
+    /// Kills a daemon with SIGKILL, so that it ends without an orderly shutdown.
     pub fn kill(&mut self, daemon: &str) {
         let process = self.daemons.remove(daemon).unwrap();
         let pid = process.pid();

@@ -13,7 +13,8 @@ use super::{PATIENCE, Rig};
 /// IP address of the hub's socket, which is assigned to the device of a port.
 const HUB: &str = "10.8.0.101";
 
-/// A sender of datagrams on a host, and the hub's socket to which it sends. Both end when the value is dropped.
+/// A thread that sends datagrams from a host, and the hub's socket that receives them. Both end when this value is
+/// dropped.
 pub struct Leak {
     sent: Arc<AtomicU64>,
     has_ended: Arc<AtomicBool>,

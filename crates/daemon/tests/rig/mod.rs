@@ -48,7 +48,7 @@ impl Rig {
         Rig::with_queues(hosts, 1)
     }
 
-    /// Like [`Rig::new`], with a number of queues on both ends of each host's cable.
+    /// Like [`Rig::new`], with `queues` queues on both ends of each host's cable.
     pub fn with_queues(hosts: u8, queues: u32) -> Rig {
         let addresses: Vec<String> = (1..=hosts).map(|number| format!("10.8.0.{number}/24")).collect();
         Rig::with_addresses(&addresses, queues)
@@ -110,7 +110,8 @@ impl Rig {
         self.configuration_with(extra, &vlans)
     }
 
-    /// Like [`Rig::configuration`], with the access VLAN of each host. VLAN 0 leaves the host out.
+    /// Like [`Rig::configuration`], with a given access VLAN for each host. A host with VLAN 0 is not a member of the
+    /// bridge.
     pub fn configuration_with(&self, extra: &str, vlans: &[u16]) -> String {
         let mut text = format!(
             "[daemon]\napi = {:?}\nstate_dir = {:?}\n[memory]\nframes = 32768\nhuge_pages = \"off\"\n[bridge.br0]\n",
@@ -253,7 +254,7 @@ impl Rig {
         eventually(&what, PATIENCE, || if from.reaches(to) { Ok(()) } else { Err(String::new()) }).unwrap();
     }
 
-    /// Adds permanent neighbour entries of all hosts to all hosts.
+    /// Adds permanent neighbour entries, so that each host knows the MAC addresses of all other hosts.
     pub fn pin_neighbours(&self) {
         for one in &self.hosts {
             for other in self.hosts.iter().filter(|other| other.ip() != one.ip()) {
