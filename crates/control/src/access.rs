@@ -41,11 +41,10 @@ impl Access {
         Access { anywhere: caller.is_local_root(), ..Access::of(caller) }
     }
 
-    /// Checks the files that a change adds to the configuration, and changes of `[daemon]` and `[ovsdb]`, which need
-    /// the scope `root`.
+    /// Checks whether the client may make a change: whether it may refer to the files that the change adds to the
+    /// configuration, and whether it has the scope `root` if the change affects `[daemon]` or `[ovsdb]`.
     ///
     /// # Errors
-    ///
     /// Returns an error if the client may not refer to one of the added files, or may not change `[daemon]` or
     /// `[ovsdb]`.
     pub(crate) fn check(

@@ -37,7 +37,7 @@ fn the_page_of_drop_reasons_has_every_reason() {
     assert_page("reference/drop-reasons.md", COMMAND, &text);
 }
 
-/// Returns the value of a JSON string on one line.
+/// Returns the text of a JSON string, with line breaks replaced by spaces.
 fn line(value: &serde_json::Value) -> String {
     value.as_str().unwrap_or_default().lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }

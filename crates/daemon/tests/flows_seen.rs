@@ -1,5 +1,5 @@
 //! Tests the reported state of a bridge with OpenFlow rules. The output of `trivium show`, `trivium explain`,
-//! `/metrics` and the stock `ovs-appctl` is compared with the output of the stock `ovs-ofctl`.
+//! `/metrics` and the stock `ovs-appctl` must agree with the output of the stock `ovs-ofctl`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! Tests observation and control of the real binary: captures with directions and drop reasons, flush, stop, and
-//! upgrade to the same binary.
+//! Tests the commands that observe and control a running daemon, with the real binary: captures with directions and
+//! drop reasons, flush, stop, and upgrade to the same binary.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

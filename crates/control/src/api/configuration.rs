@@ -118,7 +118,7 @@ async fn load(
     Ok(context.blocking(parse).await??)
 }
 
-/// Replaces all objects of the owner `file` by a configuration.
+/// Replaces all objects of the owner `file` with the objects of a configuration.
 ///
 /// Objects of other owners are unchanged.
 #[utoipa::path(put, path = "/v1/config", security((), ("token" = ["configure"])), params(ApplyParams),

@@ -1,5 +1,5 @@
-//! Tests a bridge with OpenFlow rules with the real binary, controlled by the stock `ovs-ofctl`. Rules are added,
-//! changed and removed under traffic, and packets are forwarded accordingly.
+//! Tests OpenFlow bridges with the real binary. The stock `ovs-ofctl` adds, changes and removes rules under traffic,
+//! and packets are forwarded according to the current rules.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
