@@ -1,7 +1,7 @@
-//! The per-worker MAC cache does not change results. Long bursts between few stations are processed twice: by one
-//! worker with a cache, and frame by frame, each frame by a new worker with an empty cache. The decisions and the
-//! tables must be equal. With many stations, every address is looked up in the MAC table, and only the decision for
-//! each table entry is cached.
+//! The per-worker MAC cache does not change results. Long bursts between a few stations are processed twice: once by
+//! one worker with a cache, and once with a new worker and an empty cache for each frame. The decisions and the tables
+//! must be equal. With many stations, every address is looked up in the MAC table, and only the decision for each table
+//! entry is cached.
 
 mod lab;
 
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use switch::{Bridge, BridgeConfig, BridgePortConfig, Decision, FdbEntry, Now, Scratch, StaticMac, VlanMode};
 
 const PORTS: u16 = 5;
-/// More stations than a worker caches.
+/// Number of stations, more than the cache of a worker holds.
 const CROWD: u16 = 1100;
 
 /// The operations of a test: bursts from few ports and stations, so that most frames are cached.

@@ -1,5 +1,5 @@
-//! Storm limits are exact for each class and port: in any interval, the burst size plus the frames that the rate allows
-//! pass.
+//! Tests of storm control. The limits are exact for each traffic class and port: the number of frames that pass in any
+//! interval is the burst size plus the number that the rate allows.
 
 mod lab;
 

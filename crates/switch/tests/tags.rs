@@ -1,4 +1,5 @@
-//! Tests of the number of VLAN tags that rules match: two, or one (Open vSwitch's `vlan-limit`).
+//! Tests of the maximum number of VLAN tags in a packet that rules can match: two, or one (like Open vSwitch's
+//! `vlan-limit`).
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod rules;
@@ -8,7 +9,7 @@ use switch::flow::{Action, Field, Flow, Match, PacketOut, Pipeline};
 
 const TAGGED: u128 = 0x1000;
 
-/// Builds a TCP frame with these tags, each an EtherType and a VLAN.
+/// Builds a TCP frame with these tags. Each tag is given by its TPID and its VLAN ID.
 fn tagged(tags: &[(u16, u16)]) -> Vec<u8> {
     let mut frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 80), 64);
     for (tpid, vlan) in tags.iter().rev() {
@@ -51,7 +52,8 @@ fn behind_the_last_tag_that_rules_see_all_is_payload() {
     assert_eq!((flow.get(Field::Metadata), flow.get(Field::InPort)), (9, 3));
 }
 
-/// With a limit of one tag, as in Open vSwitch, the next table sees neither a tag nor an IP header after a removed tag.
+/// With a limit of one tag, as in Open vSwitch, the data after the first tag is payload. If an action removes this tag,
+/// the next table therefore sees neither a second tag nor an IP header.
 #[test]
 fn tables_behind_a_tag_that_was_taken_off_see_payload() {
     let again = Action::Resubmit { port: None, table: Some(1) };

@@ -157,8 +157,9 @@ fn parts_of_learn_actions_count_as_work_and_memory() {
     assert!((5..40).contains(&count) && octets <= 1 << 20, "{count} rules of {octets} octets");
 }
 
-/// If packet-outs of a batch learn flow entries that already exist, these flow entries are built and compared. Both
-/// count as work of the batch.
+/// If the packet-outs of a batch learn flow entries that already exist, the flow entries are still built, and compared
+/// with the existing ones. Building and comparing count as work of the batch, and a batch with too much work is
+/// refused.
 #[test]
 fn rules_that_a_batch_teaches_again_count_as_work() {
     use switch::flow::{FlowError, PacketOut};
@@ -218,7 +219,8 @@ fn teaches(cookie: u64, flags: u16, limit: u32, result: Option<SubField>) -> Act
     }))
 }
 
-/// Translates a packet of one source. Returns the result and whether all learned flows were added.
+/// Translates a packet whose source MAC address ends with the octet `source`, and adds the learned flows. Returns the
+/// result of the translation, and whether all learned flows were added.
 fn taught(pipeline: &mut Pipeline, source: u8) -> (switch::flow::Translated, bool) {
     let mut frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
     frame[11] = source;
@@ -370,9 +372,9 @@ fn many_learnt_rules_go_in_turns() {
     assert_eq!(pipeline.rule_count(), 0);
 }
 
-/// Learned rules whose `learn` action was removed may wait for a later step of their removal. If a refused batch had
-/// removed, replaced or changed such rules, they are still removed afterwards, even if another rule used a slot in the
-/// meantime.
+/// Learned rules whose `learn` action was removed are themselves removed in several steps. If a batch removes, replaces
+/// or changes rules that wait for a later step, and the batch is refused, these rules are still removed afterwards.
+/// This is so even if another rule of the batch used one of their slots.
 #[test]
 fn a_refused_batch_keeps_no_learned_rule_whose_teacher_is_gone() {
     const RULES: u32 = 20_200;

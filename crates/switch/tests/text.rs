@@ -165,7 +165,7 @@ fn any_bits_can_be_printed() {
     assert!(text::cached("1", &flow, &all_bits()).contains("ipv4(src=10.0.0.1,dst=10.0.0.2,proto=6"));
 }
 
-/// Generates frames by EtherType, with or without a VLAN tag, and with enough payload for every header.
+/// Generates frames of several EtherTypes, with or without a VLAN tag, and with enough payload for every header.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let eth_types = prop::sample::select(vec![0x0800_u16, 0x86dd, 0x0806, 0x8847, 0x88e7, 0x88b5]);
     let protos = prop::sample::select(vec![1_u8, 2, 6, 17, 47, 58, 132]);

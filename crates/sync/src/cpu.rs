@@ -125,8 +125,8 @@ pub struct TscClock {
 }
 
 impl TscClock {
-    /// Creates a clock that [`tsc_hz`] calibrates. A control thread must make the first call in the process, because
-    /// the calibration may take 20 ms.
+    /// Creates a clock with the frequency that [`tsc_hz`] returns. A control thread must create the first clock of the
+    /// process, because the first measurement of the frequency may take 20 ms.
     #[must_use]
     pub fn new() -> Self {
         let scale = (1_000_000_000u128 << 32) / u128::from(tsc_hz());

@@ -28,7 +28,7 @@ impl Secrets {
         Secrets(RandomState::new())
     }
 
-    /// Returns the secret numbers of the word position `place`.
+    /// Returns the secret numbers for the word at position `place`.
     #[must_use]
     pub fn of(&self, place: usize) -> Secret {
         Secret { add: self.0.hash_one((place, 0_u8)), multiply: self.0.hash_one((place, 1_u8)) | 1 }

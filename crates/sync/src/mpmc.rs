@@ -1,9 +1,9 @@
 //! Bounded queue of small values in a ring, with any number of producers and consumers. Workers exchange free packet
 //! frames through such a ring.
 //!
-//! Each place of the ring has a sequence number that states which operation may use the place next (D. Vyukov's bounded
-//! queue). A place with the sequence number `position` is free for the push at this position. A place with the sequence
-//! number `position + 1` holds the value for the pop at `position`. A thread claims several consecutive places with one
+//! Each slot of the ring has a sequence number that states which operation may use the slot next (D. Vyukov's bounded
+//! queue). A slot with the sequence number `position` is free for the push at this position. A slot with the sequence
+//! number `position + 1` holds the value for the pop at `position`. A thread claims several consecutive slots with one
 //! compare-and-swap. The ring never blocks. If a thread is preempted between its claim and its completion, other
 //! threads see a shorter ring and do not wait.
 //!
@@ -28,7 +28,7 @@ pub struct Ring<T> {
     places: Box<[Place<T>]>,
 }
 
-// SAFETY: Values move between threads (`T: Send`). One thread at a time accesses a place (module invariant).
+// SAFETY: Values move between threads (`T: Send`). One thread at a time accesses a slot (module invariant).
 unsafe impl<T: Send> Send for Ring<T> {}
 // SAFETY: As for `Send`.
 unsafe impl<T: Send> Sync for Ring<T> {}
@@ -37,7 +37,7 @@ impl<T: Copy + Send> Ring<T> {
     /// Returns a ring for `capacity` values, rounded up to a power of two (at least 2).
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        // With one place, "free for the next push" and "filled for this pop" would have equal numbers.
+        // With one slot, "free for the next push" and "filled for this pop" would have equal numbers.
         let capacity = capacity.max(2).next_power_of_two() as u64;
         let place = |position| Place {
             turn: AtomicU64::new(position),
@@ -94,7 +94,7 @@ impl<T: Copy + Send> Ring<T> {
     /// Pops up to `max` values and calls `take` with each value. Returns the number of values popped.
     #[inline]
     pub fn pop_burst(&self, max: usize, mut take: impl FnMut(T)) -> usize {
-        // Each value is popped completely before the call, because `take` may panic and a claimed place must
+        // Each value is popped completely before the call, because `take` may panic and a claimed slot must
         // be completed.
         let mut popped = 0;
         while popped < max {
@@ -130,12 +130,12 @@ impl<T: Copy + Send> Ring<T> {
         &self.places[place(position, self.mask)]
     }
 
-    /// Returns the value at `position` and marks its place as free. The caller must have claimed the position
+    /// Returns the value at `position` and marks its slot as free. The caller must have claimed the position
     /// for popping.
     #[inline(always)]
     fn take(&self, position: u64) -> T {
         let place = self.place(position);
-        // SAFETY: The claim saw the turn of a filled place (acquire), so the value is initialised and belongs
+        // SAFETY: The claim saw the turn of a filled slot (acquire), so the value is initialised and belongs
         // to this thread.
         let value = place.value.with_mut(|cell| unsafe { (*cell).assume_init_read() });
         place.turn.store(position + self.capacity() as u64, Ordering::Release);
@@ -143,7 +143,7 @@ impl<T: Copy + Send> Ring<T> {
     }
 
     /// Claims up to `wanted` consecutive positions from the position in `cursor` on. A position can be claimed if the
-    /// sequence number of its place is `position + offset`. `offset` is 0 for pushing and 1 for popping. Returns the
+    /// sequence number of its slot is `position + offset`. `offset` is 0 for pushing and 1 for popping. Returns the
     /// first claimed position and the number of claimed positions.
     #[inline]
     fn claim(&self, cursor: &AtomicU64, wanted: usize, offset: u64) -> (u64, usize) {
@@ -164,7 +164,7 @@ impl<T: Copy + Send> Ring<T> {
                 continue;
             }
             let end = start + count as u64;
-            // A place stays ready until its position is claimed, and positions are never reused, so the scan
+            // A slot stays ready until its position is claimed, and positions are never reused, so the scan
             // remains valid.
             match cursor.compare_exchange_weak(start, end, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return (start, count),

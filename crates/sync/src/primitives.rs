@@ -6,12 +6,13 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// Reference counter for data that callers share. This is std's type also in the loom models, because a
+/// Reference-counted pointer to data that callers share. The type is std's `Arc` even in the loom models, because a
 /// method cannot take `&loom::sync::Arc<Self>`.
 pub(crate) use std::sync::Arc;
 
-/// Reference counter for the memory of a ring. The producer or the consumer, whichever is dropped last, frees the
-/// memory. In the loom models this is loom's type, because the models must see how the two synchronise.
+/// Reference-counted pointer to the memory of a ring. The producer or the consumer, whichever is dropped last, frees
+/// the memory. In the loom models the type is loom's `Arc`, because the models must see how the producer and the
+/// consumer synchronise.
 #[cfg(loom)]
 pub(crate) use loom::sync::Arc as ModelledArc;
 #[cfg(not(loom))]
@@ -112,8 +113,8 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Returns the array index of a position in a ring. `mask` is the length of the ring, a power of two, minus one.
-/// Positions never decrease.
+/// Returns the array index that belongs to a position in a ring. A position is a count of items, which never decreases.
+/// `mask` is the length of the ring, a power of two, minus one.
 #[inline(always)]
 #[allow(
     clippy::cast_possible_truncation,

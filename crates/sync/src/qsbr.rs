@@ -25,10 +25,11 @@ use crate::primitives::{
 /// Default maximum number of readers of a domain. The number is sufficient for workers, the slow path and some
 /// control threads.
 pub const DEFAULT_READERS: usize = 64;
-/// Number of retired objects, for which no grace period has begun, at which `retire` calls [`Domain::reclaim`].
+/// Number of retired objects at which `retire` calls [`Domain::reclaim`]. Only objects for which no grace period has
+/// begun yet are counted.
 const COLLECT_AT: usize = 64;
-/// Epoch of an offline reader, and of a place of the domain without a reader. The value is greater than every epoch.
-/// Therefore no grace period waits for such a place.
+/// Value stored as the epoch of an offline reader, and of a reader slot of the domain that is not in use. The value is
+/// greater than every epoch. Therefore no grace period waits for such a slot.
 const OFFLINE: u64 = u64::MAX;
 
 /// Error of [`Domain::register`]: the domain already has the maximum number of readers.
@@ -218,8 +219,8 @@ impl Domain {
 
     /// Drops the objects whose grace periods began no later than `over`.
     ///
-    /// `over` must be a completed grace period. The result of a new scan of the readers must not be passed,
-    /// because a reader that has just come online may publish an older epoch that it read late.
+    /// `over` must be a completed grace period. The caller must not pass the result of a new scan of the readers,
+    /// because a reader that has just come online may publish an epoch that is already out of date.
     fn free(&self, over: Grace) -> usize {
         let mut free = Vec::new();
         {
@@ -299,7 +300,7 @@ impl Reader {
     pub fn online(&mut self) {
         self.seen = self.domain.epoch.load(Ordering::Acquire);
         self.domain.places[self.place].seen.store(self.seen, Ordering::Relaxed);
-        // No published data may be read before this place shows the reader online. Pairs with
+        // No published data may be read before this slot shows the reader online. Pairs with
         // `Domain::oldest`.
         fence(Ordering::SeqCst);
     }

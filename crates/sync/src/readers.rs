@@ -32,7 +32,7 @@ pub struct ExternalReaders {
 
 #[derive(Default)]
 struct Asked {
-    /// Whether another wait is required, because a grace period began after the thread's present wait.
+    /// Whether another wait is required, because a grace period began after the thread had begun its current wait.
     again: AtomicBool,
     end: AtomicBool,
 }

@@ -2,14 +2,14 @@
 //! path.
 //!
 //! A position is the number of items that have been pushed or popped since the creation of the ring (u64, which does
-//! not wrap in practice). The place of an item in the ring is its position modulo the capacity, which is a power of
+//! not wrap in practice). The slot of an item in the ring is its position modulo the capacity, which is a power of
 //! two. The producer caches the consumer's position, and the consumer caches the producer's position. Each of them
 //! reads the position again only when the ring appears to be full or empty. In steady flow, a cache line therefore
 //! moves between cores once per burst.
 //!
 //! Invariants:
 //! - `head <= tail <= head + capacity`.
-//! - Places in `head..tail` are initialised and belong to the consumer. The other places belong to the
+//! - Slots in `head..tail` are initialised and belong to the consumer. The other slots belong to the
 //!   producer.
 //! - Only the producer writes `tail` and only the consumer writes `head`, each with release ordering after
 //!   the items.
@@ -28,14 +28,14 @@ struct Ring<T> {
     places: Box<[Cell<T>]>,
 }
 
-// SAFETY: Each place belongs to one end at a time (module invariants). Items move between threads, hence `T:
+// SAFETY: Each slot belongs to one end at a time (module invariants). Items move between threads, hence `T:
 // Send`.
 unsafe impl<T: Send> Send for Ring<T> {}
 // SAFETY: As for `Send`. Two threads never share an item.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Ring<T> {
-    /// Returns the `count` places from position `start` on as two slices, because the places may wrap around the end of
+    /// Returns the `count` slots from position `start` on as two slices, because the slots may wrap around the end of
     /// the array. With slices, a burst can be copied without a bounds check for each item.
     #[inline(always)]
     fn runs(&self, start: u64, count: usize) -> [&[Cell<T>]; 2] {
@@ -45,27 +45,27 @@ impl<T> Ring<T> {
     }
 }
 
-/// One place of the ring, which may hold an item.
+/// One slot of the ring, which may hold an item.
 struct Cell<T>(UnsafeCell<MaybeUninit<T>>);
 
 impl<T> Cell<T> {
-    /// Writes an item to the place.
+    /// Writes an item to the slot.
     ///
     /// # Safety
-    /// The place must belong to the producer and hold no item.
+    /// The slot must belong to the producer and hold no item.
     #[inline(always)]
     unsafe fn write(&self, item: T) {
-        // SAFETY: Only the producer accesses this place.
+        // SAFETY: Only the producer accesses this slot.
         self.0.with_mut(|cell| unsafe { (*cell).write(item) });
     }
 
-    /// Reads the item from the place.
+    /// Reads the item from the slot.
     ///
     /// # Safety
-    /// The place must belong to the consumer and hold an item. The caller must not read the item again.
+    /// The slot must belong to the consumer and hold an item. The caller must not read the item again.
     #[inline(always)]
     unsafe fn read(&self) -> T {
-        // SAFETY: Only the consumer accesses this place, and the place is initialised.
+        // SAFETY: Only the consumer accesses this slot, and the slot is initialised.
         self.0.with_mut(|cell| unsafe { (*cell).assume_init_read() })
     }
 }
@@ -74,7 +74,7 @@ impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
         let (head, tail) = (self.head.load(Ordering::Acquire), self.tail.load(Ordering::Acquire));
         for cell in self.runs(head, size(tail - head)).into_iter().flatten() {
-            // SAFETY: Both ends are gone, so the places between the positions are initialised and belong to
+            // SAFETY: Both ends are gone, so the slots between the positions are initialised and belong to
             // this thread.
             drop(unsafe { cell.read() });
         }
@@ -114,7 +114,7 @@ impl<T: Send> Producer<T> {
             return Err(item);
         }
         let cell = &self.ring.places[place(self.tail, self.ring.mask)];
-        // SAFETY: The place at `tail` is free, and only the producer writes it.
+        // SAFETY: The slot at `tail` is free, and only the producer writes it.
         unsafe { cell.write(item) };
         self.publish(1);
         Ok(())
@@ -129,7 +129,7 @@ impl<T: Send> Producer<T> {
         'burst: for run in self.ring.runs(self.tail, room) {
             for cell in run {
                 let Some(item) = items.next() else { break 'burst };
-                // SAFETY: The place is within the free space. If `items` panics, the written items are never
+                // SAFETY: The slot is within the free space. If `items` panics, the written items are never
                 // published and leak.
                 unsafe { cell.write(item) };
                 pushed += 1;
@@ -151,7 +151,7 @@ impl<T: Send> Producer<T> {
         let (items_1, items_2) = items[..count].split_at(runs[0].len());
         for (run, items) in runs.into_iter().zip([items_1, items_2]) {
             for (cell, item) in run.iter().zip(items) {
-                // SAFETY: The place is within the free space.
+                // SAFETY: The slot is within the free space.
                 unsafe { cell.write(*item) };
             }
         }
@@ -174,7 +174,7 @@ impl<T: Send> Producer<T> {
         self.ring.head.load(Ordering::Acquire)
     }
 
-    /// Returns the number of free places in the ring. The consumer may free more places at any time.
+    /// Returns the number of free slots in the ring. The consumer may free more slots at any time.
     #[must_use]
     #[inline]
     pub fn free(&self) -> usize {
@@ -207,8 +207,8 @@ impl<T: Send> Producer<T> {
         Watch { ring: Arc::clone(&self.ring) }
     }
 
-    /// Returns the number of free places, or `wanted` if more are free. Reads the consumer's cache line only if the
-    /// cached position does not show enough free places.
+    /// Returns the number of free slots, or `wanted` if more are free. Reads the consumer's cache line only if the
+    /// cached position does not show enough free slots.
     #[inline(always)]
     fn room(&mut self, wanted: usize) -> usize {
         let capacity = self.ring.places.len();
@@ -246,18 +246,18 @@ impl<T: Send> Consumer<T> {
             return None;
         }
         let cell = &self.ring.places[place(self.head, self.ring.mask)];
-        // SAFETY: An item is at `head`. The release store below gives the place back.
+        // SAFETY: An item is at `head`. The release store below gives the slot back.
         let item = unsafe { cell.read() };
         self.advance(1);
         Some(item)
     }
 
-    /// Pops up to `max` items, oldest first, and calls `take` with each item. All popped places become free
+    /// Pops up to `max` items, oldest first, and calls `take` with each item. All popped slots become free
     /// together, after the last item. Returns the number of items popped.
     #[inline]
     pub fn pop_burst(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
         let count = self.available(max);
-        // The guard gives the places back even if `take` panics, because the ring must not drop an item again
+        // The guard gives the slots back even if `take` panics, because the ring must not drop an item again
         // that was read.
         let mut popping = Popping { ring: &self.ring, head: &mut self.head, popped: 0 };
         for cell in self.ring.runs(*popping.head, count).into_iter().flatten() {
@@ -278,8 +278,8 @@ impl<T: Send> Consumer<T> {
         let (out_1, out_2) = out[..count].split_at_mut(runs[0].len());
         for (run, out) in runs.into_iter().zip([out_1, out_2]) {
             for (cell, item) in run.iter().zip(out) {
-                // SAFETY: The place belongs to the consumer. Nothing panics before the release store below
-                // gives all places back.
+                // SAFETY: The slot belongs to the consumer. Nothing panics before the release store below
+                // gives all slots back.
                 item.write(unsafe { cell.read() });
             }
         }
@@ -298,7 +298,7 @@ impl<T: Send> Consumer<T> {
         let (out_1, out_2) = out[..count].split_at_mut(runs[0].len());
         for (run, out) in runs.into_iter().zip([out_1, out_2]) {
             for (cell, item) in run.iter().zip(out) {
-                // SAFETY: The place belongs to the consumer. The release store below gives all places back.
+                // SAFETY: The slot belongs to the consumer. The release store below gives all slots back.
                 *item = unsafe { cell.read() };
             }
         }
@@ -351,7 +351,7 @@ impl<T: Send> Consumer<T> {
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
-        // The guard gives the places back even if the drop of an item panics.
+        // The guard gives the slots back even if the drop of an item panics.
         let mut popping = Popping { ring: &self.ring, head: &mut self.head, popped: 0 };
         let tail = self.ring.tail.load(Ordering::Acquire);
         for cell in self.ring.runs(*popping.head, size(tail - *popping.head)).into_iter().flatten() {
@@ -362,7 +362,7 @@ impl<T> Drop for Consumer<T> {
     }
 }
 
-/// Guard that frees the popped places when it is dropped, at the end of a burst or after a panic of the callback.
+/// Guard that frees the popped slots when it is dropped, at the end of a burst or after a panic of the callback.
 struct Popping<'a, T> {
     ring: &'a Ring<T>,
     head: &'a mut u64,

@@ -220,7 +220,7 @@ impl TokenBucket {
 
 /// Maximum number of tokens by which `spent` can exceed `accrued`. `spent` exceeds `accrued` while the bucket is in
 /// debt (at most 2^32 tokens), or if another worker took tokens at a slightly later clock reading. At the highest rate
-/// (2^40 tokens per second), the number corresponds to over four minutes.
+/// (2^40 tokens per second), a bucket receives this number of tokens in about four minutes.
 const AHEAD: u64 = 1 << 48;
 
 /// Returns the difference between the wrapping counts `accrued` and `spent`, limited to `burst`. Returns 0 if `spent`

@@ -63,7 +63,8 @@ impl Default for WakeFlag {
     }
 }
 
-/// A [`WakeFlag`] with an eventfd, for a consumer that sleeps in `poll` and waits for its sockets with the same call.
+/// A [`WakeFlag`] with an eventfd, for a consumer that sleeps in `poll`. With one call of `poll`, the consumer waits
+/// for the eventfd and for its sockets.
 #[derive(Debug)]
 pub struct Waker {
     flag: WakeFlag,

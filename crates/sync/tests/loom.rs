@@ -1,5 +1,5 @@
-//! Models of the lock-free structures. loom explores interleavings and stale reads. `RUSTFLAGS="--cfg loom"
-//! cargo test -p sync --test loom --release`. Each model takes seconds.
+//! Models of the lock-free structures. loom explores interleavings and stale reads. Each model takes seconds. The
+//! command `RUSTFLAGS="--cfg loom" cargo test -p sync --test loom --release` runs the models.
 #![cfg(loom)]
 #![allow(unsafe_code, reason = "reads loom's cells, whose checking is the point of the models")]
 

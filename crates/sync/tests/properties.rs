@@ -252,7 +252,8 @@ proptest! {
         prop_assert_eq!(mac_table_against_map(&MacTable::with_capacity(200, seed), steps, now)?, 0);
     }
 
-    /// Uses far more keys than slots, so that second buckets, moves and refusals occur often.
+    /// The table agrees with a map on every key that the table accepted. The test uses far more keys than the table has
+    /// slots, so that second buckets, moves and refusals occur often.
     #[test]
     fn mac_table_is_a_map_of_what_it_accepted(
         seed in any::<u64>(),
@@ -264,8 +265,8 @@ proptest! {
         prop_assert!(table.len() <= table.buckets() * 4);
     }
 
-    /// Over any window a bucket grants at most burst + rate * window, and grants all due tokens to a caller
-    /// that always takes.
+    /// In any time window, a bucket grants at most `burst + rate * window` tokens. A caller that always takes the
+    /// available tokens gets all tokens that the bucket receives.
     #[test]
     fn token_bucket_is_exact(
         rate in 0u64..100_000_000_000,

@@ -79,7 +79,8 @@ impl Host {
         self.run(["ethtool", "-K", "eth0", "tx", state, "tso", state, "gso", state, "gro", "off"]).map(drop)
     }
 
-    /// Adds an IPv6 address ("fd00::1/64") to the host's device. The address is usable immediately.
+    /// Adds an IPv6 address with its prefix length, for example `fd00::1/64`, to the host's device. The address is
+    /// usable immediately.
     ///
     /// # Errors
     /// Returns the error of `sysctl` or `ip`.

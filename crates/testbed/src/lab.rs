@@ -50,9 +50,9 @@ impl Lab {
         Namespace::create(&self.namespace_name(name))
     }
 
-    /// Creates a host with the address `address` ("10.0.0.1/24") on its device `eth0`. A veth pair connects `eth0` to a
-    /// device called `name` in the hub. Checksum and segmentation offload are off, so that senders complete all
-    /// packets.
+    /// Creates a host with the address `address` (for example `10.0.0.1/24`) on its device `eth0`. A veth pair connects
+    /// `eth0` to a device called `name` in the hub. Checksum and segmentation offload are off, so that hosts compute
+    /// all checksums and segment their packets themselves.
     ///
     /// # Errors
     /// Returns an error if a step fails. A name must have at most 15 characters.

@@ -34,8 +34,8 @@ impl OvsdbServer {
         Self::start_with(directory, Path::new(SCHEMA), &[])
     }
 
-    /// Like [`OvsdbServer::start`], with another schema file and additional listening addresses `remotes`
-    /// (`ptcp:0:127.0.0.1`).
+    /// Like [`OvsdbServer::start`], with a different schema file and with the additional listening addresses `remotes`
+    /// (for example `ptcp:0:127.0.0.1`).
     ///
     /// # Errors
     /// Returns an error under the conditions of [`OvsdbServer::start`].

@@ -199,8 +199,8 @@ impl UdpReceiver {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Stops the receiver when no packet has arrived for one read time-out (20 ms). Returns statistics in
-    /// which the sender's value `sent` is 0.
+    /// Stops the receiver when no packet has arrived for one read time-out (20 ms). Returns the statistics of the flow.
+    /// Their value `sent` is 0, because only the sender knows the number of sent packets.
     pub fn stop(self) -> FlowReport {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

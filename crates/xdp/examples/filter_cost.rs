@@ -1,8 +1,8 @@
-//! Measures the nanoseconds by which the filter increases the processing time of a frame. Every frame has a different
-//! source address. Run it as root: `cargo run --release -p xdp --example filter_cost`. Each line is the time of the
-//! fastest of 25 short runs, minus the time to build the frame. The fastest run is used because other load on the core
-//! only makes runs slower. The filter is measured in the hook, and in a worker for ports without a hook. The block list
-//! is compared with the kernel's longest-prefix map.
+//! Measures by how many nanoseconds the filter increases the processing time of a frame. Every frame has a different
+//! source address. Run it as root: `cargo run --release -p xdp --example filter_cost`. Each output line shows the time
+//! of the fastest of 25 short runs, minus the time to build the frame. The fastest run is used because other load on
+//! the core only makes runs slower. The filter is measured both in the XDP program and in a worker, which filters for
+//! ports without an XDP program. The block list is compared with the kernel's longest-prefix-match map (LPM trie).
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ fn show(what: &str, base: u32, bench: &FilterBench) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the time of the fastest of several runs of a worker's filter on the frames that the runs in the hook use. If
-/// `filter` is `None`, the runs are without a filter.
+/// Runs a worker's filter several times on the frames that are also used to measure the XDP program, and returns the
+/// time of the fastest run. If `filter` is `None`, the runs are without a filter.
 fn in_worker(filter: Option<&WorkerFilter>, first: u32, count: u32) -> u128 {
     let mut frame = [0; 60];
     frame[12..14].copy_from_slice(&[8, 0]);

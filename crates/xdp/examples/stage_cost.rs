@@ -109,8 +109,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Returns a router's tables with a route for the frame's destination through the output device, and `beside` other
-/// routes.
+/// Returns the tables of a router with `beside` + 1 routes. One route leads to the frame's destination through the
+/// output device.
 fn answers(output: u32, beside: u32) -> Result<Answers, Box<dyn std::error::Error>> {
     let sizes = AnswerSizes { words4: 1 << 21, words6: 1 << 18, paths: 17, groups: 1, neighbours: 17 };
     let answers = Answers::new(&sizes)?;

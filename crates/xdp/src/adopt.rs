@@ -100,9 +100,9 @@ impl Attached {
 /// Takes over the XDP program of a port from the pin directory that a former process has left in the BPF file system.
 /// The calling thread must be in the device's network namespace.
 ///
-/// Returns `None` if nothing is pinned at the path. Also returns `None` if the device no longer exists, or if the link
-/// runs a custom program and the port's program that follows the custom program no longer exists. In these two cases
-/// the remaining pins are removed.
+/// Returns `None` if nothing is pinned at the path. Also returns `None` in two other cases, in which the function
+/// removes the remaining pins: if the device no longer exists, or if the link runs a custom program whose tail call
+/// finds no port program any more.
 ///
 /// # Errors
 /// Returns [`Error::NotOurs`], [`Error::WrongNamespace`], [`Error::Pin`] or [`Error::Query`]. The function

@@ -145,8 +145,8 @@ fn refusal(
     Fallback { mode, multi_buffer, errno: error.raw_os_error().unwrap_or(0), reason }
 }
 
-/// Returns the XDP mode in which a link's program runs, and the name of its device. Returns an error if the
-/// device with the link's index in the calling thread's namespace does not have this program.
+/// Returns the XDP mode in which a link's program runs, and the name of its device. Returns an error if this program is
+/// not attached to the device with the link's interface index in the calling thread's namespace.
 pub(crate) fn mode_of(info: &sys::LinkInfo) -> Result<(Mode, String), Error> {
     if info.ifindex == 0 {
         return Err(Error::DeviceGone { link: info.id });

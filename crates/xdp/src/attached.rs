@@ -266,7 +266,7 @@ impl Attached {
     /// unchanged until the loaded program is passed to [`Attached::swap`].
     ///
     /// # Errors
-    /// Returns [`Error::Load`] if the kernel refuses the program. For a flow steering, also returns
+    /// Returns [`Error::Load`] if the kernel refuses the program. If the stage is flow steering, also returns
     /// [`Error::Map`].
     pub fn prepare_stage(&self, change: StageChange<'_>) -> Result<Loaded, Error> {
         let stages = self.stages.with(change, self.build, self.mode)?;

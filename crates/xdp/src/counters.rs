@@ -107,7 +107,7 @@ pub enum Counter {
     /// router.
     RouteTagged,
     /// The virtual router stage passed the frame to the kernel, because one of the frame's IP addresses is never
-    /// routed, or its source is one of the router's own addresses.
+    /// routed, or the frame's source address is one of the router's own addresses.
     RouteAddress,
     /// The virtual router stage passed the frame to the kernel, because the TTL or hop limit is 1 or 0.
     RouteTtl,

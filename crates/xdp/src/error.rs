@@ -84,13 +84,13 @@ pub enum Error {
         /// the refusal.
         tried: Vec<Fallback>,
     },
-    /// The replacement program has another number of receive queues than the port's program, so it cannot use
-    /// the port's socket map.
+    /// The replacement program has a different number of receive queues from the port's program, so the replacement
+    /// cannot use the port's socket map.
     #[error("XDP program of {device}: {new} queues cannot replace {old} in place; detach and attach it anew")]
     QueuesDiffer {
         /// Name of the port's device.
         device: String,
-        /// Number of receive queues of the port's present program.
+        /// Number of receive queues of the port's current program.
         old: u32,
         /// Number of receive queues of the replacement program.
         new: u32,
@@ -195,7 +195,7 @@ pub enum Error {
         /// Maximum number of rules of the filter.
         capacity: usize,
     },
-    /// All slots for exact flows in the flow steering are in use.
+    /// All slots for exact flows of the steering policy are in use.
     #[error(
         "steering: its {capacity} slots for exact flows are full; remove flows, or give it a larger `capacity`"
     )]
@@ -203,7 +203,7 @@ pub enum Error {
         /// Number of slots for exact flows.
         capacity: u32,
     },
-    /// An exact flow of the flow steering is invalid, so it could not match any frame.
+    /// An exact flow of the steering policy is invalid, so the exact flow could not match any frame.
     #[error("steering: flow {flow}: {why}")]
     SteerFlow {
         /// The exact flow as text.
@@ -211,7 +211,7 @@ pub enum Error {
         /// Reason why the exact flow is invalid.
         why: crate::steer::FlowError,
     },
-    /// The target CPU of a flow steering is not online.
+    /// A CPU that the steering policy has as a target is not online.
     #[error("steering: there is no CPU {cpu}; use one of {cpus}")]
     SteeringCpu {
         /// Number of the CPU that is not online.
@@ -271,7 +271,7 @@ pub enum Error {
     /// A pinned link or a descriptor from a predecessor process does not belong to a Trivium port program.
     #[error("{object}: not a Trivium port program ({found}); remove it, or choose another pin name")]
     NotOurs {
-        /// Name of the pin or descriptor that is not a port program.
+        /// Name of the pin or the descriptor that does not refer to a port program.
         object: String,
         /// Description of the object to which the pin or the descriptor refers.
         found: String,

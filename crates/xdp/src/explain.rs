@@ -35,10 +35,10 @@ pub struct HookSays {
     /// Index of the output device that the kernel's routes select, in the port's network namespace. `None` if
     /// the kernel routing stage does not forward the frame.
     pub device: Option<u32>,
-    /// Exact-flow entry of the flow steering that matches the frame. `None` if there is no such entry.
+    /// Exact flow of the steering policy that matches the frame. `None` if no exact flow matches.
     pub flow: Option<FiveTuple>,
-    /// Target that the flow steering selects for the frame, by an exact flow or by its hash table. `None` if
-    /// the flow steering does not decide.
+    /// Target that the steering policy selects for the frame, by an exact flow or by the hash table. `None` if the
+    /// policy selects no target.
     pub steered: Option<SteerTo>,
     /// Name of the custom program in front of the port's program, and whether it can continue with the port's
     /// program. `None` without a custom program. The custom program does not run in the test run, because it
@@ -46,8 +46,8 @@ pub struct HookSays {
     pub user: Option<(String, bool)>,
 }
 
-/// A port's program at one moment, for a test run. The value holds the maps of the program, so that the test run does
-/// not need the [`Attached`] value, which a lock may guard.
+/// The stages, constants and maps of a port's program, for a test run. They are a copy of the references in an
+/// [`Attached`] value, so that a caller can release a lock on this value before the test run.
 #[derive(Debug)]
 pub struct Explainer {
     constants: Constants,
@@ -59,7 +59,8 @@ pub struct Explainer {
 }
 
 impl Attached {
-    /// Returns the port's program for a test run. The call loads and copies nothing.
+    /// Returns the stages, constants and maps of the port's program, for a test run. The call loads no program, and
+    /// copies no contents of maps.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if a map cannot be duplicated.

@@ -59,7 +59,7 @@ pub enum Takes {
     MultiBuffer,
 }
 
-/// Number of packets and bytes that the kernel routing stage of a port has forwarded.
+/// Numbers of packets and bytes that the kernel routing stage of a port has forwarded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FibCount {
     /// Number of packets that the stage has forwarded.

@@ -62,8 +62,8 @@ impl Offered {
     }
 }
 
-/// A traffic generator inside the kernel. The generator runs on the CPU of the calling thread. Each generator counts
-/// through its flows independently of others.
+/// A traffic generator inside the kernel. The generator runs on the CPU of the calling thread. Each generator has its
+/// own flow counter, which selects the flow of the next frame.
 #[derive(Debug)]
 pub struct Generator {
     name: &'static str,

@@ -26,8 +26,8 @@ fn keep(message: &str) {
     });
 }
 
-/// Returns the driver's error message, which libbpf printed during an attach over netlink. Returns `None` if its output
-/// contains no such message.
+/// Returns the driver's error message, which libbpf printed during an attach over netlink. Returns `None` if the output
+/// of libbpf contains no such message.
 pub(crate) fn kernel_message(said: &str) -> Option<&str> {
     let (_, message) = said.split_once("Kernel error message: ")?;
     message.lines().next().map(str::trim).filter(|message| !message.is_empty())

@@ -60,7 +60,7 @@ pub struct ProgramOnDevice {
     pub link: Option<u32>,
 }
 
-/// An attempt to attach a program that the kernel or the driver refused, with the reason.
+/// An attempt to attach a program, which the kernel or the driver refused, with the reason for the refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fallback {
     /// XDP mode that the attempt requested.

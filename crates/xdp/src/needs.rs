@@ -23,17 +23,16 @@ const fn need(
     Need { stage, helper, name, since }
 }
 
-/// Name that this check uses for the part of every port's program that redirects frames to AF_XDP
-/// sockets.
+/// Name, as in [`lacking`], of the part of every port's program that redirects frames to AF_XDP sockets.
 pub(crate) const SOCKETS: &str = "sockets";
 pub(crate) const FILTER: &str = "filter";
 pub(crate) const BRIDGE: &str = "bridge";
-/// Name that this check uses for the stage of cached OpenFlow flows.
+/// Name, as in [`lacking`], of the stage of cached OpenFlow flows.
 pub(crate) const FLOWS: &str = "flows";
 pub(crate) const FIB: &str = "fib";
 pub(crate) const ROUTE: &str = "route";
 pub(crate) const ANSWERS: &str = "routes";
-/// Name that this check uses for the flow steering.
+/// Name, as in [`lacking`], of the flow steering stage.
 pub(crate) const STEERING: &str = "steering";
 pub(crate) const DUMP: &str = "dump";
 
@@ -64,8 +63,7 @@ const NEEDS: [Need; 22] = [
 
 /// Returns an error that names a helper function that the program stages `stages` call and the kernel lacks. `has`
 /// returns whether the kernel has a helper. Returns `None` if no helper is missing. Also returns `None` if even
-/// `bpf_map_lookup_elem` seems to be missing: then the process lacks the privilege to probe, and the refusal has
-/// another cause.
+/// `bpf_map_lookup_elem` seems to be missing, because the process then lacks the privilege to probe helpers.
 pub(crate) fn lacking(stages: &[&str], has: impl Fn(ffi::bpf_func_id) -> bool) -> Option<Error> {
     if !has(ffi::BPF_FUNC_map_lookup_elem) {
         return None;

@@ -98,9 +98,10 @@ pub(crate) const ROUTE_CONF: &str = ".rodata.route";
 /// Name of the map that libbpf creates for the constant `route_vlans`, the router interfaces by VLAN.
 pub(crate) const ROUTE_VLANS: &str = ".rodata.vlans";
 /// Name of the map that libbpf creates for the constant `route_link_secrets`. The constant holds the secret values of
-/// the hashes with which the virtual router stage looks up on-link neighbours and selects buckets of the frame order.
+/// two hashes of the virtual router stage: the hash by which it looks up on-link neighbours, and the hash that selects
+/// the bucket by which the frames of a flow keep their order.
 pub(crate) const ROUTE_LINKS: &str = ".rodata.links";
-/// Name of the map that libbpf creates for the constant `steer`, the configuration of the flow steering.
+/// Name of the map that libbpf creates for the constant `steer`, the configuration of flow steering.
 pub(crate) const STEER_CONF: &str = ".rodata.steer";
 /// Name of the map that libbpf creates for the constant `watch`, the configuration of the programs that count
 /// losses.

@@ -100,7 +100,7 @@ impl Filter {
         port.stages().filter.as_ref().map(Filter::over).transpose()
     }
 
-    /// Returns whether a port's program runs the present rule set of this filter.
+    /// Returns whether a port's program runs the current rule set of this filter.
     #[must_use]
     pub fn is_on(&self, port: &Attached) -> bool {
         port.stages().filter.as_ref().is_some_and(|maps| Arc::ptr_eq(maps, self.maps()))
@@ -136,9 +136,9 @@ impl RouteStage {
 }
 
 impl Steering {
-    /// Returns the flow steering of a port that was taken over from another process, with its exact flows, hash table
-    /// and counts. Returns `None` if the port has no flow steering. The length of the queues to other CPUs is not
-    /// known, and must be set with [`Steering::like`].
+    /// Returns the steering policy of a port that was taken over from another process, with the policy's exact flows,
+    /// hash table and counts. Returns `None` if the port has no flow steering. The length of the queues to other CPUs
+    /// is not known, and must be set with [`Steering::like`].
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -147,7 +147,7 @@ impl Steering {
         port.stages().steer.as_ref().map(steering).transpose()
     }
 
-    /// Returns whether a port's program has exactly this flow steering.
+    /// Returns whether a port's program applies exactly this steering policy.
     #[must_use]
     pub fn is_on(&self, port: &Attached) -> bool {
         port.stages().steer.as_ref().is_some_and(|maps| self.has_maps(maps))

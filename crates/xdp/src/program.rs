@@ -171,8 +171,8 @@ impl PortProgram {
         PortProgram::load_build(config, Build::Frags, Some(filter))
     }
 
-    /// Loads a port's program like [`PortProgram::load`], with a flow steering. The program is for ports in
-    /// native mode.
+    /// Loads a port's program like [`PortProgram::load`], with flow steering by the policy `steering`. The program is
+    /// for ports in native mode.
     ///
     /// # Errors
     /// Returns the errors of [`PortProgram::load`].

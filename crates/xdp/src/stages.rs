@@ -56,7 +56,8 @@ pub(crate) struct Stages {
     pub flows: Option<Arc<FlowMaps>>,
     pub fib: Option<Arc<FibMaps>>,
     pub route: Option<Arc<RouteMaps>>,
-    /// Maps of the flow steering for the present build and XDP mode. `None` without a flow steering.
+    /// Maps of the steering policy, for the program's build (with or without multi-buffer support) and XDP mode. `None`
+    /// if the program has no flow steering.
     pub steer: Option<Arc<SteerMaps>>,
     /// Maps of the packet capture around all other stages. `None` without a capture.
     pub dump: Option<Arc<DumpMaps>>,
@@ -72,7 +73,8 @@ trait StageMaps {
 }
 
 impl Stages {
-    /// Returns the stages after the change `change`. `build` and `mode` are the build and the XDP mode of the program.
+    /// Returns the stages after the change `change`. `build` states whether the program supports multi-buffer frames,
+    /// and `mode` is the XDP mode of the program.
     pub(crate) fn with(&self, change: StageChange<'_>, build: Build, mode: Mode) -> Result<Stages, Error> {
         let mut stages = self.clone();
         match change {

@@ -8,10 +8,10 @@
 //!                            '--> worker | kernel | CPU
 //! ```
 //!
-//! The programs of any number of ports can share one [`Steering`]. User space changes the exact flows and the
-//! table while frames are processed. Each lookup finds either the old or the new entry. The entries are in
-//! kernel maps. A process that takes over a pinned program reads from these maps the entries, their counts, and
-//! which entries were added at run time ([`Steering::of`]).
+//! The programs of any number of ports can share one [`Steering`]. User space changes the exact flows and the table
+//! while frames are processed. Each lookup finds either the old or the new entry. The entries are in kernel maps. A
+//! process that takes over a pinned program reads these maps ([`Steering::of`]). They also hold the counts of the
+//! entries, and state which entries were added at run time.
 
 mod flow;
 mod maps;
@@ -34,12 +34,12 @@ use crate::{Error, Mode};
 use flow::encode;
 use maps::{FLOWS, Shared};
 
-/// Maximum number of slots for exact flows in a flow steering.
+/// Maximum number of slots for exact flows of a steering policy.
 pub const STEER_FLOWS_MAX: u32 = 1 << 20;
-/// Maximum length, in frames, of the queue that carries frames to another CPU. The kernel sets this limit.
+/// Maximum length, in frames, of the queue of frames for another CPU. The kernel sets this limit.
 pub const STEER_QUEUE_MAX: u32 = 16_384;
 
-/// Configuration of a flow steering.
+/// Configuration of a steering policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SteerConfig {
     /// Maximum number of exact flows, up to [`STEER_FLOWS_MAX`]. With 0 the program does not look up exact
@@ -82,15 +82,15 @@ impl SteerMeta {
     }
 }
 
-/// A flow steering that the programs of several ports can share. See the module documentation.
+/// A steering policy with its kernel maps, which the programs of several ports can share. See the module documentation.
 #[derive(Debug)]
 pub struct Steering {
     config: SteerConfig,
     shared: Arc<Shared>,
-    /// Maps of the flow steering for each [`Kind`] of program. The maps for a kind are created when a program of this
+    /// Maps of the steering policy for each [`Kind`] of program. The maps for a kind are created when a program of this
     /// kind first needs them.
     maps: [OnceLock<Arc<SteerMaps>>; 3],
-    /// CPUs in the CPU maps, to which the flow steering may send frames.
+    /// CPUs in the CPU maps, to which the steering policy may send frames.
     cpus: BTreeSet<u32>,
     flows: BTreeMap<FiveTuple, (u32, FlowEntry)>,
     /// Number of exact flows that were added at run time.
@@ -151,7 +151,8 @@ impl Kind {
 }
 
 impl Steering {
-    /// Creates a flow steering without exact flows. Every bucket of its table selects the worker as the target.
+    /// Creates a steering policy without exact flows. Every bucket of the policy's table selects the worker as the
+    /// target.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -175,8 +176,8 @@ impl Steering {
         }
     }
 
-    /// Creates a flow steering from the maps of a program that another process loaded. `build` and `mode` are the build
-    /// and the XDP mode of this program.
+    /// Creates the [`Steering`] value of a program that another process has loaded, from the maps of this program.
+    /// `build` states whether the program supports multi-buffer frames, and `mode` is the XDP mode of the program.
     pub(crate) fn over_maps(maps: &Arc<SteerMaps>, build: Build, mode: Mode) -> Result<Steering, Error> {
         let [_, capacity, table, metadata] = maps.conf;
         let config = SteerConfig { capacity, table: table != 0, metadata: metadata != 0, cpu_queue: 0 };
@@ -195,9 +196,8 @@ impl Steering {
         Ok(steering)
     }
 
-    /// Returns a flow steering with the exact flows, table and counts of `self` and with another
-    /// configuration. Programs use the old flow steering until [`crate::Attached::set_stage`] is
-    /// called with the returned flow steering.
+    /// Returns a steering policy with the exact flows, table and counts of `self` and with the configuration `config`.
+    /// Programs apply the old steering policy until [`crate::Attached::set_stage`] is called with the returned one.
     ///
     /// # Errors
     /// Returns [`Error::SteerFull`] or [`Error::Map`]. Nothing changes on failure.
@@ -226,26 +226,26 @@ impl Steering {
         Ok(other)
     }
 
-    /// Returns the number of the steering policy to which the exact flows and counts belong ([`Steering::set_owner`]).
-    /// Returns 0 if no number was stored.
+    /// Returns the number that identifies the configured steering policy to which the exact flows and counts belong
+    /// ([`Steering::set_owner`]). Returns 0 if no number was stored.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.shared.owner()
     }
 
-    /// Stores the number of the steering policy to which the exact flows and counts belong. A process that takes over
-    /// the flow steering reads the number.
+    /// Stores the number that identifies the configured steering policy to which the exact flows and counts belong. A
+    /// process that takes over the maps reads the number.
     pub fn set_owner(&self, owner: u32) {
         self.shared.set_owner(owner);
     }
 
-    /// Returns the configuration of the flow steering.
+    /// Returns the configuration of the steering policy.
     #[must_use]
     pub fn config(&self) -> SteerConfig {
         self.config
     }
 
-    /// Returns the kernel's id of the map of steering counts. Programs with equal ids have the same flow steering.
+    /// Returns the kernel's id of the map of steering counts. Programs with equal ids apply the same steering policy.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -253,7 +253,7 @@ impl Steering {
         self.shared.id()
     }
 
-    /// Returns whether the maps of a program belong to exactly this flow steering.
+    /// Returns whether the maps of a program belong to exactly this steering policy.
     pub(crate) fn has_maps(&self, maps: &SteerMaps) -> bool {
         maps.conf == self.config.words() && Arc::ptr_eq(&maps.shared, &self.shared)
     }
@@ -351,13 +351,13 @@ impl Steering {
         self.live
     }
 
-    /// Returns the number of exact flows in the flow steering.
+    /// Returns the number of exact flows in the steering policy.
     #[must_use]
     pub fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// Returns whether the flow steering has no exact flows.
+    /// Returns whether the steering policy has no exact flows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.flows.is_empty()
@@ -423,8 +423,8 @@ impl Steering {
         !self.cpus.is_empty()
     }
 
-    /// Returns the maps of this flow steering for a program of this build and mode. The maps are created if
-    /// they do not exist yet.
+    /// Returns the maps of this steering policy for a program with this build and XDP mode. Creates the maps if they do
+    /// not exist yet.
     pub(crate) fn maps(&self, build: Build, mode: Mode) -> Result<Arc<SteerMaps>, Error> {
         let kind = Kind::of(build, mode);
         let mine = self.of_kind(kind);
@@ -449,7 +449,7 @@ impl Steering {
 }
 
 impl SteerConfig {
-    /// Encodes the configuration as `struct steer_conf` (the constants of the flow steering).
+    /// Encodes the configuration as `struct steer_conf` (the constants of the steering stage).
     fn words(&self) -> [u32; STEER_WORDS] {
         [1, self.capacity, u32::from(self.table), u32::from(self.metadata)]
     }

@@ -78,7 +78,7 @@ pub(crate) fn tcx_link_create(program: BorrowedFd<'_>, ifindex: u32) -> io::Resu
 
 /// Replaces the program of an XDP link atomically.
 pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: null options are allowed and mean "replace the present program".
+    // SAFETY: null options are allowed and mean "replace the current program".
     check(unsafe { ffi::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), ptr::null()) }).map(drop)
 }
 

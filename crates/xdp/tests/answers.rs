@@ -1,5 +1,5 @@
-//! Tests of routing in the hook: random frames compared with the worker's own decision, and live frames while
-//! the tables change.
+//! Tests of routing by the XDP program (hook) of a virtual router's port. Random frames are compared with the worker's
+//! decision, and real frames are sent while the tables change.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -125,7 +125,8 @@ fn what_needs_more_goes_up_as_it_came() {
     rig.goes_up(&way4);
 }
 
-/// Packets with a partial checksum go to the worker if senders on the port may leave partial checksums.
+/// Packets with a partial checksum go to the worker if the port's configuration states that received frames may carry
+/// partial checksums.
 #[test]
 fn open_checksums_go_up_where_senders_leave_them() {
     need_root!();
@@ -246,8 +247,9 @@ impl Line {
     }
 }
 
-/// Each destination has a route through n2 at all times, while everything else changes: gateways, prefixes of
-/// neighbours that lead through n3, and groups.
+/// Every frame must leave through n2 and none may be lost while the route table changes. Each destination has a route
+/// through n2 at all times. The gateways and next hop groups of these routes change, and so do routes of neighbouring
+/// prefixes, which lead through n3.
 #[test]
 fn no_frame_is_lost_or_goes_astray_while_the_table_changes() {
     need_root!();
@@ -296,7 +298,8 @@ fn no_frame_is_lost_or_goes_astray_while_the_table_changes() {
     assert_eq!((by_neighbour, tables.answers.counts(1).unwrap()), (sent, expected));
 }
 
-/// The address of a neighbour changes all the time. Each frame carries either the old address or the new one.
+/// The MAC address of a neighbour changes all the time. Each forwarded frame must have either the old or the new
+/// address as its destination, and never a mixture.
 #[test]
 fn no_frame_has_half_of_an_address() {
     need_root!();
@@ -401,8 +404,9 @@ fn no_frame_overtakes_one_that_went_up() {
     assert_eq!(way(&known), Counter::RouteForwarded);
 }
 
-/// Senders do not know which source addresses share a bucket of the frame order. If the bucket depended on a factor
-/// whose low 16 bits are public, 15 of these 30 sources would share the bucket of the source in their middle.
+/// A sender must not be able to choose source addresses that share a bucket of the sequence numbers by which frames
+/// keep their order. If the bucket were computed with a factor whose low 16 bits are public, 15 of the 30 sources in
+/// this test would share a bucket with the source in the middle. At most 3 may share it.
 #[test]
 fn senders_cannot_choose_sources_that_share_a_bucket() {
     need_root!();

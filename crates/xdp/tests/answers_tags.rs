@@ -1,5 +1,5 @@
-//! Tests of reverse path checks, and of tagged frames in VLANs that are interfaces of a router. The hook's results are
-//! compared with the worker's results.
+//! Tests of reverse path checks, and of tagged frames in VLANs that are interfaces of a router. The results of the hook
+//! (the port's XDP program) are compared with the worker's results.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -26,8 +26,8 @@ fn towards(number: usize, frame: &[u8]) -> Vec<u8> {
 }
 
 impl Rig {
-    /// Checks that a frame with the tag of the interface `by` goes to a neighbour on port `to`, through the interface
-    /// `out`.
+    /// Checks that a frame that arrives with the tag of the interface `by` is forwarded through the interface `out` on
+    /// port `to`, to a neighbour.
     #[track_caller]
     fn carries(&self, frame: &[u8], by: usize, to: usize, out: usize) {
         let frame = towards(by, frame);
@@ -248,8 +248,8 @@ fn alike(sources: Sources) {
     }
 }
 
-/// Frames with any number of priority tags (VLAN 0) are processed as untagged frames, as in Linux. The kernel receives
-/// its packets on the port's own device.
+/// Frames with any number of priority tags (VLAN 0) are processed like untagged frames, as in Linux. The kernel
+/// therefore receives packets to the router on the port's own device.
 #[test]
 fn any_number_of_priority_tags_is_no_tag() {
     need_root!();
@@ -279,7 +279,9 @@ fn any_number_of_priority_tags_is_no_tag() {
     }
 }
 
-/// The hook checks the sources of packets to the router itself (Linux `fib_validate_source`).
+/// The hook drops packets to the router's own addresses whose source address fails the reverse path check, as Linux
+/// does (`fib_validate_source`). Exceptions are, for example, packets without a source address (DHCP) and neighbour
+/// discovery.
 #[test]
 fn sources_of_packets_to_the_router_itself_are_checked() {
     need_root!();

@@ -127,7 +127,8 @@ fn foreign_program_of_a_link_is_refused_by_name() {
     drop(foreign);
 }
 
-/// Runs the command that the error message suggests.
+/// If the device has an XDP program that was attached over netlink, the error message suggests a command. The test runs
+/// the command, and the port's program can then be attached.
 #[test]
 fn foreign_program_of_netlink_can_be_removed_as_the_error_says() {
     need_root!();
@@ -256,8 +257,10 @@ fn sockets_of_another_kind_are_refused() {
     assert!(matches!(port.set_socket(1, unbound_socket().as_fd()), Err(Error::QueueOutOfRange { .. })));
 }
 
-/// The kernel verifies the program of the guards once for all devices. A device may have several guards, for example
-/// one of a failed hand-over and one of the port that waits after it.
+/// Guards (tc programs that drop all frames) of different devices share one program, which the kernel verifies only
+/// once. Several guards of one device must each have a program of their own, because the kernel attaches a program to a
+/// device only once. A device has two guards, for example, if the guard of a failed hand-over is still attached when
+/// the port gets another guard.
 #[test]
 fn guards_share_one_program_unless_they_have_one_device() {
     need_root!();

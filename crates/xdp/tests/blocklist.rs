@@ -1,4 +1,4 @@
-//! Tests of the hook's block list against the list of prefixes.
+//! Compares the lookups of the hook (a port's XDP program) in its block list with a search in the list of prefixes.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 

@@ -84,8 +84,8 @@ impl Rig {
         (run.verdict, moved[0], run.frame)
     }
 
-    /// Returns whether the stage with these constants forwards a frame. Checks that a frame for the worker is unchanged
-    /// and preceded by its sequence number.
+    /// Returns whether a bridge stage with the configuration `port` forwards a frame. Checks that a frame for the
+    /// worker is unchanged and preceded by the frame's sequence number.
     fn answers(&self, port: BridgePort, frame: &[u8]) -> bool {
         let stage = self.stage(port);
         let (verdict, counter, after) = self.see(&self.loaded(&stage), frame);
@@ -349,8 +349,8 @@ fn a_full_table_leaves_the_rest_to_the_worker() {
     assert_eq!(rig.table.get(waiting), Some((place(2), 7)));
 }
 
-/// If the slot has a socket, frames to a station that does not fit into the table go to the socket in the order of
-/// arrival.
+/// If the receive queue has an AF_XDP socket, frames to a station that does not fit into the table go to the socket,
+/// with consecutive sequence numbers.
 #[test]
 fn a_station_without_a_place_goes_to_the_socket() {
     need_root!();

@@ -1,5 +1,6 @@
-//! Compares the verifier's cost of every program variant with `budget.txt`. The test fails when a cost grows by a
-//! quarter. After an intended change run `XDP_BUDGET=write cargo test -p xdp --test budget`.
+//! Compares the number of instructions of every program variant with `budget.txt`: those that the verifier processes,
+//! and those that remain in the program. The test fails if a number grows by more than a quarter. After an intended
+//! change, `XDP_BUDGET=write cargo test -p xdp --test budget` updates the file.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -117,7 +118,7 @@ fn measured() -> Costs {
     costs
 }
 
-/// Returns the cost of a bridge stage, which requires an attached port.
+/// Returns the instruction counts of a program with a bridge stage. The stage requires that the port is attached.
 fn with_bridge(tagged: bool, partial_checksums: bool) -> ProgramInfo {
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
@@ -144,7 +145,7 @@ fn bridge_port(tagged: bool, partial_checksums: bool) -> BridgePort {
     }
 }
 
-/// Returns the cost of a stage of cached OpenFlow flows.
+/// Returns the instruction counts of a program with a stage of cached OpenFlow flows.
 fn with_flows(partial_checksums: bool, asks_stations: bool) -> ProgramInfo {
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
@@ -165,7 +166,7 @@ fn flow_stage(attached: &Attached, partial_checksums: bool, asks_stations: bool)
     FlowStage::new(&port, attached, &table, &devices, asks_stations.then_some(known)).unwrap()
 }
 
-/// Returns the cost of a program with a capture and a large filter.
+/// Returns the instruction counts of a program with a packet capture and with the filter rules `rules`.
 fn with_dump(rules: Vec<Rule>) -> ProgramInfo {
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
@@ -177,7 +178,7 @@ fn with_dump(rules: Vec<Rule>) -> ProgramInfo {
     attached.info().unwrap()
 }
 
-/// Returns the cost of a kernel routing stage.
+/// Returns the instruction counts of a program with a kernel routing stage.
 fn with_fib(check_sources: bool, partial_checksums: bool) -> ProgramInfo {
     let namespace = support::Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
@@ -204,7 +205,7 @@ fn answers_stage(partial_checksums: bool, sources: Sources) -> RouteStage {
     RouteStage::answering(&port, &own, &answers, &answer)
 }
 
-/// Returns the cost of a virtual router's port that keeps the frame order.
+/// Returns the instruction counts of the program of a virtual router's port that keeps the frames of a flow in order.
 fn with_order() -> ProgramInfo {
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
@@ -216,7 +217,7 @@ fn with_order() -> ProgramInfo {
     attached.info().unwrap()
 }
 
-/// Returns the cost of a virtual router's port with a steering.
+/// Returns the instruction counts of the program of a virtual router's port with flow steering.
 fn with_route() -> ProgramInfo {
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
@@ -304,7 +305,7 @@ fn recorded() -> Costs {
         .collect()
 }
 
-/// Returns descriptions of the differences between measured and recorded costs.
+/// Returns descriptions of the differences between measured and recorded instruction counts.
 fn complaints(measured: &Costs, recorded: &Costs) -> Vec<String> {
     let mut list = Vec::new();
     for (name, (walked, remaining)) in measured {
@@ -334,7 +335,8 @@ fn no_variant_grows_by_a_quarter() {
     assert!(complaints.is_empty(), "{}\nif wanted: XDP_BUDGET=write", complaints.join("\n"));
 }
 
-/// The verifier accepts the largest stages of each kind together, in both builds, including their stack.
+/// The verifier accepts every combination of stages, in both builds, with the largest variant of each stage. A
+/// combination must not exceed the stack size of a BPF program either.
 #[test]
 fn every_combination_of_stages_loads() {
     need_root!();
@@ -405,7 +407,7 @@ fn budget_notices_growth_and_strangers() {
     assert_eq!(complaints(&costs(&[("b", 1, 1)]), &then).len(), 2);
 }
 
-/// Stages that are not present cost nothing, because the verifier removes them.
+/// Stages that are not present add no instructions to a program, because the verifier removes their code.
 #[test]
 fn absent_stages_leave_no_instructions() {
     need_root!();

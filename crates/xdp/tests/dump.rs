@@ -1,4 +1,4 @@
-//! Tests of captures in the hook: frames before and after the hook, with verdicts.
+//! Tests of packet captures in a port's XDP program (hook): the frames before and after the program, and the verdicts.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 

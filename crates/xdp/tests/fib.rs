@@ -16,7 +16,8 @@ use xdp::{AttachMode, Counter, Loaded, Owner, PinPath, PortProgram, StageChange,
 const BEHIND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 const BEHIND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7);
 
-/// Returns the frame that the next hop must receive.
+/// Returns the frame that the next hop must receive through the device with the index `by`: the MAC addresses are
+/// replaced, and the TTL or hop limit is decremented.
 fn forwarded(frame: &[u8], by: usize) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[..6].copy_from_slice(&FAR[by]);

@@ -1,5 +1,6 @@
-//! Compares the kernel routing stage with the kernel's forwarding. For each frame that the hook forwards, the stack
-//! would have sent the same bytes through the same device. The hook does not change any other frame.
+//! Compares the kernel routing stage of the hook (a port's XDP program) with the forwarding of the kernel's stack. If
+//! the hook forwards a frame, the stack must forward the frame with equal bytes through the same device. The hook must
+//! not change a frame that it does not forward.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -166,7 +167,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// The frames that leave f2 and f3 when only the stack processes a frame.
+/// Sockets to observe which frames f2 and f3 receive when only the kernel's stack processes a frame.
 struct Stack {
     into: PacketSocket,
     out: [PacketSocket; 2],

@@ -1,4 +1,5 @@
-//! Tests of the hook's filter and the workers' filter against a linear list of rules.
+//! Compares the filter of the hook (a port's XDP program) and the filter of the workers with a reference
+//! implementation, which searches a linear list of rules.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -66,7 +67,8 @@ fn compare(set: &RuleSet, frames: &[Vec<u8>]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Returns the outcome of a frame in a worker. The first piece of the frame has `head` bytes.
+/// Returns the outcome of a frame in a worker. The first `head` bytes of the frame are in one slice, and the filter
+/// must fetch later bytes.
 fn judge(filter: &WorkerFilter, frame: &[u8], head: usize, look: Look) -> Outcome {
     let rest = |offset: usize, piece: &mut [u8]| {
         let found = frame.get(offset..offset + piece.len());
@@ -83,7 +85,7 @@ fn judge(filter: &WorkerFilter, frame: &[u8], head: usize, look: Look) -> Outcom
     }
 }
 
-/// Compares the workers' filter with the reference list of rules.
+/// Checks that the workers' filter and the reference list of rules have equal outcomes and counters.
 fn compare_worker(mut set: RuleSet, frames: &[Vec<u8>]) -> Result<(), TestCaseError> {
     for rule in &mut set.rules {
         if matches!(rule.action, Action::Sample { .. }) {
@@ -141,8 +143,7 @@ fn rule(name: &str, action: Action) -> Rule {
     Rule { name: name.to_owned(), priority: 0, matches, action, dry_run: false, expires: None }
 }
 
-/// The bytes that a pattern matches may be after the first piece of a packet, or may begin in the first piece and end
-/// after it.
+/// A pattern matches even if its bytes are after the first slice of a packet, or begin in this slice and end after it.
 #[test]
 fn workers_look_behind_the_first_piece() {
     let pattern = Pattern { base: PatternBase::Frame, offset: 60, bytes: vec![7; 12], mask: Vec::new() };
@@ -241,8 +242,8 @@ fn random_rules_agree_with_the_list() {
     runner.run(&cases, |(set, frames)| compare(&set, &frames)).unwrap();
 }
 
-/// Sixteen tags are read. The VLAN of a seventeenth tag must not be used, because the filter counts frames
-/// with seventeen tags as unreadable.
+/// The filter reads up to sixteen tags. The filter must not use the VLAN of a seventeenth tag, because a frame with
+/// seventeen tags is unreadable.
 #[test]
 fn the_vlan_of_a_tag_beyond_the_last_that_is_read_is_not_known() {
     need_root!();

@@ -1,6 +1,6 @@
-//! Tests of every code that the kernel's helpers may return. The codes are forced, because most cannot be
-//! produced with a real kernel on demand. The port's program is compiled again with one helper that returns
-//! the code of the test ([`forced.h`](support/forced.h)).
+//! Tests of every code that the kernel's helpers may return. The codes are forced, because most cannot be produced with
+//! a real kernel on demand. The port's program is compiled again with a replacement for one helper, which returns the
+//! code that the test chooses ([`forced.h`](support/forced.h)).
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -31,7 +31,7 @@ const ABORTED: u32 = 0;
 const DROP: u32 = 1;
 const PASS: u32 = 2;
 const REDIRECT: u32 = 4;
-/// Code of a helper for an invalid request.
+/// Code that a helper returns for an invalid argument.
 const EINVAL: i32 = -22;
 
 /// Values of `enum forced_helper`.
@@ -55,7 +55,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// A port's program in which one helper returns the code of the test, with its maps.
+/// A port's program, with its maps, in which one helper returns a code that the test chooses.
 struct Forced {
     object: libbpf_rs::Object,
 }
@@ -90,8 +90,8 @@ impl Forced {
         Forced { object: open.load().unwrap() }
     }
 
-    /// Loads this source with the maps and constants of a program that was loaded normally. All tables are
-    /// shared, and only the code of one helper differs.
+    /// Loads the program compiled from `source`, with the maps and constants of a program that was loaded normally.
+    /// Both programs share all tables, and differ only in the code that one helper returns.
     fn twin(loaded: &Loaded, source: &str, helper: Helper, code: i32) -> Forced {
         static OBJECTS: OnceLock<[Vec<u8>; 2]> = OnceLock::new();
         const SOURCES: [&str; 2] = ["trivium.bpf.c", "services.bpf.c"];
@@ -215,12 +215,13 @@ fn the_kernels_routing() {
     }
 }
 
-/// Encodes `struct trivium_conf`. The number of counters is that of the object.
+/// Encodes `struct trivium_conf` for a port with one receive queue.
 fn conf_of(owner: u32, when_down: u32) -> Vec<u8> {
     words(&[owner, when_down, 1, u32::try_from(Counter::ALL.len()).unwrap()])
 }
 
-/// Loads the program of bridge port 1, on which the sender is. The receiver is on port 2, in a tagged VLAN.
+/// Loads the program of bridge port 1. The MAC table contains the sender on port 1, and the receiver on port 2, which
+/// is a tagged member of the VLAN.
 fn bridging(helper: Helper, code: i32, device: u32) -> Forced {
     // The factor 0 selects the first line.
     let conf = words(&[1, 1, 10, 0, 0, 1, 0, 0, 0, 0]);

@@ -16,8 +16,9 @@ use xdp::live::{Generator, Order, Pass, Protocol, Redirect, Sink, Sunk, Traffic,
 const ALL_VARY: Vary =
     Vary { ports: true, source_mac: true, destination_mac: true, destination: true, source: true };
 
-/// Returns a generator that is parked on its device. A detached program may stay on the device for a short time,
-/// because a process that another test forks holds the link until it calls exec.
+/// Returns a generator whose program is attached to the transmitting device ([`Traffic::park`]). The attach may have to
+/// be repeated, because a program that was detached may stay on the device for a short time: a process that another
+/// test forks holds the link until the process calls exec.
 fn parked(traffic: &Traffic) -> Generator {
     support::awaited("a parked generator", || {
         Some(Generator::new(traffic).unwrap()).filter(|generator| generator.parked())

@@ -158,8 +158,9 @@ fn adopting_from_another_namespace_is_refused() {
     adopt(&pin.0).unwrap().unwrap().detach().unwrap();
 }
 
-/// The kernel's query for links also succeeds for a pinned program, and type 6 means XDP for links and for programs.
-/// Only the kind of the descriptor distinguishes a link from a program.
+/// A pinned program in place of the link, and the pinned link of a foreign program, must be refused. The kernel's query
+/// for links also succeeds for a program, and type 6 means XDP for both links and programs. Only the kind of the
+/// descriptor distinguishes a link from a program.
 #[test]
 fn foreign_pins_are_not_adopted() {
     need_root!();

@@ -1,5 +1,6 @@
-//! Tests of the rate limits of control traffic that a router's hook passes to the kernel: equal classes in hook and
-//! workers, floods, known peers and known neighbours.
+//! Tests of the rate limits for control traffic that the hook (XDP program) of a router's port passes to the kernel.
+//! Hook and workers must assign packets to equal classes. Other tests send floods, and packets from known peers and
+//! known neighbours.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -25,7 +26,8 @@ use xdp::{Counter, Loaded, Owner, PortProgram, StageChange, Verdict, WhenDown};
 const INTERFACE: u16 = 5;
 const PORT: RoutePort = RoutePort { mac: NEAR[0], vrrp: false };
 
-/// Frames to the router or its link, of every class and of no class.
+/// Frames to the router or to all hosts on its link. They include frames of every class of control packets, and frames
+/// without a class.
 const FRAMES: [&str; 33] = [
     "arp",
     "ip_dst=224.0.0.5,ip_proto=89",
@@ -66,7 +68,7 @@ const FRAMES: [&str; 33] = [
 const LIMITED: [Counter; 4] =
     [Counter::PassedControl, Counter::PassedGroup, Counter::PassedLocal4, Counter::PassedLocal6];
 
-/// Returns the frame of a description, from a neighbour to n1.
+/// Returns the frame that the description `text` specifies. A neighbour sends the frame to n1.
 fn frame(text: &str) -> Vec<u8> {
     let mut frame = packet::spec::parse(text).unwrap();
     frame[..6].copy_from_slice(
@@ -89,7 +91,8 @@ fn link(kind: [u8; 2], rest: [u8; 3]) -> Vec<u8> {
     frame
 }
 
-/// LLDP, the slow protocols, IS-IS, another LLC protocol and an unknown EtherType.
+/// Returns link-layer frames of these protocols: LLDP, the slow protocols, IS-IS, another LLC protocol and an unknown
+/// EtherType.
 fn links() -> [Vec<u8>; 5] {
     [
         link([0x88, 0xcc], [0; 3]),
@@ -118,7 +121,7 @@ impl Port {
         Port { limits, loaded, _own: own }
     }
 
-    /// Returns the counter and the class of a frame.
+    /// Returns the counter that the program increments for a frame, and the frame's class of control packets.
     fn see(&self, frame: &[u8]) -> (Counter, Option<PuntClass>) {
         seen(&self.limits, || {
             let before = self.loaded.counters().unwrap();
@@ -212,8 +215,8 @@ fn classes_are_those_of_the_workers() {
     assert!(limited.get() > 500, "{}: the comparison is of something", limited.get());
 }
 
-/// The kernel accepts packets to both addresses (255.255.255.255 and 0.0.0.0) even if the frame is sent to the port's
-/// own MAC address.
+/// Packets to 255.255.255.255 and 0.0.0.0 are assigned to the class of their protocol even if the frame's destination
+/// is the port's own MAC address, because the kernel accepts them.
 #[test]
 fn broadcasts_to_the_station_address_of_the_port_are_limited() {
     need_root!();
@@ -236,7 +239,7 @@ fn broadcasts_to_the_station_address_of_the_port_are_limited() {
     }
 }
 
-/// Returns a TCP segment to the BGP port of fd00:1::1, after destination options headers.
+/// Returns a TCP segment to the BGP port of fd00:1::1, after `headers` destination options headers.
 fn behind_options(headers: u8) -> Vec<u8> {
     let length = 40 + u16::from(headers) * 8 + 20;
     ipv6("fd00:1::1".parse().unwrap(), length, |ip| {
@@ -252,7 +255,8 @@ fn behind_options(headers: u8) -> Vec<u8> {
     })
 }
 
-/// The kernel reads any number of extension headers, so the packets could belong to any class.
+/// Packets with more extension headers than the hook reads are limited in the class `Own`. The kernel reads any number
+/// of extension headers, so such packets could belong to any class.
 #[test]
 fn packets_with_more_extension_headers_than_the_hook_reads_are_limited() {
     need_root!();
@@ -308,7 +312,9 @@ fn headers_behind_the_first_buffer_are_left_to_the_worker() {
     assert!(behind >= 3, "{behind} frames went to the worker");
 }
 
-/// The kernel accepts a packet of total length 0 if it is to be segmented, and reads options in any buffer.
+/// The hook sends two kinds of packets to the worker: packets with a total length of 0, which the kernel accepts if
+/// they are to be segmented, and packets whose options are beyond the frame's first buffer, which only the kernel
+/// reads.
 #[test]
 fn ipv4_packets_that_only_the_kernel_reads_are_left_to_the_worker() {
     need_root!();
@@ -336,7 +342,8 @@ fn ipv4_packets_that_only_the_kernel_reads_are_left_to_the_worker() {
     assert!(to_the_worker > 3, "{to_the_worker} frames");
 }
 
-/// The kernel reassembles such fragments (RFC 1858, RFC 3128), so the packets could belong to any class.
+/// First fragments that end inside the TCP header are limited in the class `Own`. The kernel reassembles such fragments
+/// (RFC 1858, RFC 3128), so the packets could belong to any class.
 #[test]
 fn first_fragments_that_end_inside_the_tcp_header_are_limited() {
     need_root!();
@@ -473,8 +480,8 @@ fn known_neighbours_are_told_from_forged_ones() {
     assert_eq!(see(&dhcp).1, Some(PuntClass::Neighbour));
 }
 
-/// If stations on one interface flood frames that claim an address which the kernel is resolving, then answers on other
-/// interfaces and packets from known neighbours still pass.
+/// Stations on one interface flood ARP frames that claim to have an address that the kernel is resolving. ARP replies
+/// and neighbour advertisements on other interfaces, and packets from known neighbours, must still pass.
 #[test]
 fn a_flood_of_claims_leaves_the_answers_of_other_interfaces() {
     need_root!();

@@ -1,5 +1,5 @@
 //! Tests of VLANs that are interfaces of a router. Frames of these VLANs go to the worker, and frames of other VLANs go
-//! to the kernel. A successor finds the list of VLANs.
+//! to the kernel. A successor process finds the list of VLANs.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 

@@ -1,5 +1,5 @@
-//! Tests of tools that observe a hook: frames that the kernel loses after the verdict, recorded frames, and a
-//! reflector.
+//! Tests of tools that observe a hook (a port's XDP program): counts of the frames that the kernel loses after the
+//! verdict, replay of recorded frames, and a program that reflects frames.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -24,8 +24,8 @@ fn inode() -> u32 {
     std::fs::metadata("/proc/thread-self/ns/net").unwrap().st_ino().try_into().unwrap()
 }
 
-/// Returns the losses at this point in the kernel of frames that a device of this namespace received: reason and number
-/// of frames.
+/// Returns the frames that a device of this namespace received and that the kernel lost at the point `event`. For each
+/// reason of the loss, returns the reason as text and the number of frames.
 fn lost(losses: &Losses, ifindex: u32, event: LossEvent) -> Vec<(String, u64)> {
     let all = losses.read().unwrap();
     let own = all.iter().filter(|loss| (loss.netns, loss.ifindex, loss.event) == (inode(), ifindex, event));

@@ -261,7 +261,7 @@ fn flows_are_counted_replaced_and_expire() {
     assert_eq!(of(SteerTo::Worker), 0, "what the steering did not decide is not counted by it");
 }
 
-/// Flows can be listed in parts, and the number of flows added at run time is available without reading the list.
+/// Exact flows can be listed in parts, and the flows that were added at run time are counted without reading the list.
 #[test]
 fn flows_are_listed_from_a_place_and_live_ones_are_counted() {
     need_root!();
@@ -578,7 +578,7 @@ fn incoming_cpu(socket: &UdpSocket) -> u32 {
     cpu
 }
 
-/// Returns a veth pair and a socket. The near end has the address to which the generator sends.
+/// Creates a veth pair, and a socket that receives what the generator sends to the second device. Returns all three.
 fn receiver(namespace: &Namespace) -> (u32, u32, UdpSocket) {
     let (far, near) = namespace.veth("va", "vb", "");
     support::sh("ethtool -K vb gro on");

@@ -105,7 +105,7 @@ impl Hook {
         self.filter.cookie_counters().unwrap()[rule]
     }
 
-    /// Returns the counts answered, valid, invalid, refused, through.
+    /// Returns the counts of the rule `web` in this order: answered, valid, invalid, refused, through.
     fn figures(&self) -> [u64; 5] {
         let counted = self.counted("web");
         [counted.answered, counted.valid, counted.invalid, counted.refused, counted.through]
@@ -118,7 +118,7 @@ impl Hook {
     }
 }
 
-/// Returns a hook under a flood of more than one SYN a second.
+/// Returns a hook that is under a flood, because it has received more than one SYN per second.
 fn flooded(scheme: CookieScheme) -> Hook {
     let hook = hook(vec![service("web", scheme, Some(1))]);
     for _ in 0..3 {
@@ -624,8 +624,9 @@ fn a_rule_passes_only_a_limited_number_of_syns_to_its_services() {
     assert_eq!(answered + passed, 10_000, "the others are answered");
 }
 
-/// Forged SYNs to very many ports of a rule use up the SYNs that the rule passes. A segment with a valid cookie to a
-/// service that has received no SYN is turned into the SYN, so that the service begins to accept cookies.
+/// Forged SYNs to very many ports of a rule use up the number of SYNs that the rule passes. If a segment with a valid
+/// cookie is then for a service that has received no SYN, the hook turns the segment into the client's SYN, so that the
+/// service begins to accept cookies.
 #[test]
 fn a_valid_cookie_reaches_a_service_whose_syns_are_used_up_by_a_flood() {
     need_root!();

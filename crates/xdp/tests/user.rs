@@ -88,7 +88,7 @@ impl Drop for Pin {
     }
 }
 
-/// Returns the first value of a map that `bpftool` finds.
+/// Returns the first value of a map. `map` identifies the map in the syntax of `bpftool`.
 fn value(map: &str) -> u64 {
     let text = sh(&format!("bpftool -j map lookup {map} key 0 0 0 0"));
     let (_, value) = text.split_once("\"value\":[").unwrap();
@@ -261,7 +261,7 @@ fn what_the_kernel_refuses_is_shown_with_its_log() {
     assert!(said.contains("trivium_next") && advice.contains("trivium.h"), "{said}; {advice}");
 }
 
-/// A broken object is refused or loaded, and the reading process continues in any case.
+/// Loading a BPF object with random defects either succeeds or returns an error. It must not crash the process.
 #[test]
 fn broken_objects_do_no_harm() {
     need_root!();
@@ -336,8 +336,8 @@ fn a_refused_replacement_changes_nothing() {
     assert_eq!((on_device(near).as_str(), pin.there("user-old")), ("reflector", false));
 }
 
-/// The capture is around the port's program. It shows the frames that continue, as the custom program left
-/// them.
+/// A packet capture records the frames that enter and leave the port's program. It therefore shows only frames with
+/// which the custom program continues, as the custom program left them.
 #[test]
 fn a_dump_shows_what_goes_on() {
     need_root!();
@@ -403,7 +403,8 @@ fn a_pinned_program_outlives_its_owner_with_its_maps() {
     assert_eq!(xdp::inspect(near).unwrap(), None);
 }
 
-/// A process that died in the middle of a load leaves the directory of the running program valid.
+/// If a process died while it replaced the custom program, the adopting process repairs the pin directory. The
+/// directory then belongs to the program that the link runs.
 #[test]
 fn half_made_pins_are_put_right() {
     need_root!();

@@ -32,11 +32,12 @@ const PORT: BridgePort = BridgePort {
 const STEER: SteerConfig = SteerConfig { capacity: 8, table: false, metadata: true, cpu_queue: 64 };
 /// Headroom of a frame in a test run: `XDP_PACKET_HEADROOM` without the kernel's `struct xdp_frame`.
 const ROOM: usize = 256 - 40;
-/// Metadata that a custom program leaves, and headroom that it takes before, in bytes.
+/// Pairs of two lengths in bytes: the metadata that a custom program leaves in front of a frame, and the headroom that
+/// the program uses before it adds the metadata.
 const LEFT: [(usize, usize); 8] = [(0, 0), (4, 0), (8, 0), (12, 0), (16, 0), (32, 0), (0, 64), (20, 64)];
 
-/// Returns a program that takes headroom with a copy of the Ethernet header, leaves metadata, and continues
-/// with the port's program.
+/// Returns a custom program that prepends `headroom` bytes to the frame, beginning with a copy of the Ethernet header,
+/// adds `metadata` bytes of metadata, and continues with the port's program.
 fn leaving(metadata: usize, headroom: usize) -> UserProgram {
     let head = "unsigned char header[14], *data = (void *)(long)ctx->data, *meta;
         if (data + 14 > (unsigned char *)(long)ctx->data_end) return XDP_ABORTED;
@@ -188,7 +189,8 @@ fn the_hash_stands_sixteen_bytes_before_the_frame() {
     assert_eq!(steering.unmarked().unwrap(), 0);
 }
 
-/// Metadata that no stage replaces stays in place. A tc program can read it.
+/// If no stage of the port's program writes metadata, the metadata of the custom program stays in front of the frame,
+/// where a tc program can read it.
 #[test]
 fn a_port_that_puts_nothing_there_keeps_it() {
     need_root!();

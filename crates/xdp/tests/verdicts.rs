@@ -15,7 +15,7 @@ const REMOTE4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 const REMOTE6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xf, 0, 0, 0, 0, 7);
 const OWNERS: [Owner; 2] = [Owner::Bridged, Owner::Routed];
 
-/// A loaded program and, if requested, a socket in its slot.
+/// A loaded program and, if requested, an AF_XDP socket for its receive queue.
 struct Port {
     loaded: Loaded,
     _socket: Option<std::os::fd::OwnedFd>,

@@ -1,4 +1,4 @@
-//! Tests of forged messages and of the limits of memberships.
+//! Tests of multicast snooping with forged messages, and of the limits on the number of memberships.
 
 use super::*;
 
@@ -127,8 +127,8 @@ fn protected(ports: &[u16], router: Option<bool>) -> BridgeConfig {
     config
 }
 
-/// A tenant on a protected port is not a multicast router. Other protected ports do not receive the tenant's queries,
-/// so these queries do not remove memberships.
+/// If a tenant on a protected port sends queries and PIM hellos, the bridge does not treat the port as a router port.
+/// Other protected ports do not receive the tenant's queries, so these queries do not remove memberships.
 #[test]
 fn a_protected_port_neither_cuts_off_nor_captures_the_groups_of_others() {
     for router in [None, Some(true)] {
@@ -149,7 +149,7 @@ fn a_protected_port_neither_cuts_off_nor_captures_the_groups_of_others() {
 }
 
 /// The queries of a querier on a protected port do not reach listeners on protected ports. If these listeners send no
-/// reports, the group is flooded.
+/// reports, frames to the group are flooded.
 #[test]
 fn a_querier_on_a_protected_port_starves_no_protected_listener() {
     let mut lab = Lab::without_querier(SnooperConfig::default());
@@ -163,8 +163,9 @@ fn a_querier_on_a_protected_port_starves_no_protected_listener() {
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
 }
 
-/// A group-specific query removes only a port that has left the group, regardless of the query's source address. Hosts
-/// discard a query with a source on another subnet (`rp_filter`) or with their own address, and do not answer it.
+/// A group-specific query removes only a port that has left the group, whatever the source address of the query is. A
+/// host discards a query whose source address is on another subnet (`rp_filter`) or is the host's own address, and does
+/// not answer the query.
 #[test]
 fn a_query_that_listeners_discard_cuts_no_listener_off() {
     let mut lab = Lab::new();
@@ -235,7 +236,7 @@ fn a_querier_that_listeners_do_not_hear_starves_none() {
     assert!(lab.data(NEWS).contains(&2));
 }
 
-/// A port at its limit of groups loses memberships that are not reported any more, so that new groups have space.
+/// A port at its limit of groups loses memberships that are no longer reported, so that new groups have space.
 #[test]
 fn silent_memberships_make_room_at_a_port_that_is_full() {
     let bounds = SnooperConfig { max_groups_per_port: 3, ..SnooperConfig::default() };
@@ -252,8 +253,8 @@ fn silent_memberships_make_room_at_a_port_that_is_full() {
     assert_eq!(known, [(group(0).into(), vec![PortId(2)]), (group(1).into(), vec![PortId(1)])]);
 }
 
-/// Tests messages that Linux discards in IP, IGMP or MLD, because of invalid sources, options, headers or tags before
-/// the message.
+/// Queries that Linux discards in IP, IGMP or MLD because of an invalid source address, option, header or VLAN tag are
+/// counted as bad, and remove no membership.
 #[test]
 fn queries_that_ip_discards_have_no_effect() {
     let mut lab = Lab::new();

@@ -22,14 +22,15 @@ const ALL_HOSTS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 const ALL_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
 const V3_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
 const NEWS: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
-/// A group with the MAC address of [`NEWS`].
+/// Multicast group whose frames have the same destination MAC address as those of the group [`NEWS`].
 const TWIN: Ipv4Addr = Ipv4Addr::new(238, 129, 2, 3);
 const NEWS6: Ipv6Addr = Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 1, 3);
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 const QUERIER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
-/// A group that always floods.
+/// Multicast group whose frames are always flooded.
 const MDNS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
-/// Time in seconds after which a report cannot be a host's repetition of its first report.
+/// Time in seconds after which hosts no longer repeat the report that they sent when they joined a group. A later
+/// report is an answer to a query.
 const SETTLED: u64 = 12;
 
 /// A bridge with hosts on ports 1 to 4, a router on port 9, and port 5 in another VLAN.
@@ -44,8 +45,8 @@ impl Lab {
         Lab::with(SnooperConfig::default())
     }
 
-    /// Creates a bridge with a querier on port 9, which is a switch and not a router. A host on port 2 has answered its
-    /// query.
+    /// Creates a bridge with a querier on port 9. The querier is a switch and not a router: its queries have the source
+    /// address 0.0.0.0. A host on port 2 has answered a query.
     fn with(config: SnooperConfig) -> Lab {
         let mut lab = Lab::without_querier(config);
         lab.send(9, &query(Ipv4Addr::UNSPECIFIED, 100, Ipv4Addr::UNSPECIFIED));
@@ -66,7 +67,8 @@ impl Lab {
         Now::from_secs(self.secs)
     }
 
-    /// Sends a frame, passes it to the snooper if requested, and returns its output ports.
+    /// Sends a frame through the bridge, and returns the frame's output ports. If the bridge punts the frame, the
+    /// snooper processes a copy.
     fn send(&mut self, port: u16, bytes: &[u8]) -> Vec<u16> {
         let outcome = self.driven.send_bytes(port, bytes, self.now());
         if outcome.punted {
@@ -260,8 +262,8 @@ fn silent_listeners_are_forgotten_while_a_querier_asks() {
     assert_eq!(lab.data(NEWS), [1, 9]);
 }
 
-/// Without a querier, a report of one listener does not stop the flooding to other listeners, because no query asks
-/// them to report.
+/// Without a querier, a report of one listener does not stop the flooding to other listeners, because no query asks the
+/// other listeners to report.
 #[test]
 fn without_a_querier_all_groups_flood() {
     let mut lab = Lab::without_querier(SnooperConfig::default());

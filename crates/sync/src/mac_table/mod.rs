@@ -47,7 +47,7 @@ const OCCUPIED: u64 = 1 << 63;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BucketIndex(u64);
 
-/// Position of an entry in the table: its bucket and its place in the bucket. See [`MacTable::refresh`].
+/// Position of an entry in the table: the index of its bucket, and its index in the bucket. See [`MacTable::refresh`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     bucket: u32,
@@ -374,8 +374,8 @@ impl MacTable {
         at.0 as u32 & self.mask
     }
 
-    /// Returns the index of the key's second bucket. The second index differs from the index of the first bucket, at
-    /// least in the lowest bit.
+    /// Returns the index of the key's second bucket. This index differs from the index of the first bucket, at least in
+    /// the lowest bit.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "takes the other half")]
     fn second(&self, at: BucketIndex) -> u32 {
@@ -417,8 +417,8 @@ impl MacTable {
         }
     }
 
-    /// Returns one of the two buckets with a free way (place in the bucket). If both buckets are full, moves an entry
-    /// from one of them to that entry's second bucket. Returns `None` if no entry can be moved.
+    /// Returns a free way (slot of a bucket) in one of the two buckets of a key. If both buckets are full, moves an
+    /// entry from one of them to that entry's second bucket. Returns `None` if no entry can be moved.
     fn place_for<'a>(&self, at: BucketIndex, pair: &'a Pair<'a>) -> Option<(&'a Locked<'a>, usize)> {
         let held = [self.first(at), self.second(at)];
         let candidates = [&pair.first, &pair.second];
@@ -452,9 +452,9 @@ impl MacTable {
         })
     }
 
-    /// Calls `f` with the locked bucket and the way of `key`. If the entry is in its second bucket, `f` also gets its
-    /// first bucket. If `WAITS` is `true`, the method waits for other writers. If `WAITS` is `false`, the method
-    /// returns `None` if another writer has locked a bucket of the key.
+    /// Calls `f` with the locked bucket and the way of `key`. If the entry is in the second bucket of `key`, `f` also
+    /// gets the locked first bucket. If `WAITS` is `true`, the method waits for other writers. If `WAITS` is `false`,
+    /// the method returns `None` if another writer has locked a bucket of the key.
     fn with_entry<const WAITS: bool, R>(
         &self,
         key: u64,

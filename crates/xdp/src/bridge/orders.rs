@@ -9,8 +9,8 @@ use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 pub(crate) const ORDERS: &str = "bridge_orders";
 pub(crate) const BUCKETS: &str = "bridge_buckets";
-/// Number of cache lines of hash buckets for each receive queue (`BRIDGE_BUCKET_LINES`). A bucket holds the sequence
-/// number of the last frame of its flows that went to the worker.
+/// Number of cache lines for the hash buckets of each receive queue (`BRIDGE_BUCKET_LINES`). Flows are assigned to
+/// buckets by a hash. A bucket holds the sequence number of the last frame of these flows that went to the worker.
 pub(super) const BUCKET_LINES: u32 = 256;
 /// Size of `struct bridge_order`, the state of one receive queue, in 64-bit words.
 const WORDS: usize = 16;
@@ -21,9 +21,9 @@ const DONE: usize = 8;
 const NOW: usize = 9;
 const HOLD: usize = 10;
 const BYPASS: usize = 11;
-/// Value of the word `BYPASS` with which all frames of queues that have a worker go to the worker. With the value
-/// `BYPASSED_TEST`, the frames of all queues go to the worker. Only test runs use `BYPASSED_TEST`, because they have no
-/// worker.
+/// Value of the word `BYPASS`. With this value, the XDP program sends all frames of a queue to the worker if the queue
+/// has a worker. With the value `BYPASSED_TEST`, the program sends the frames of all queues to the worker. Only test
+/// runs use `BYPASSED_TEST`, because they have no worker.
 const BYPASSED: u64 = 1;
 const BYPASSED_TEST: u64 = 2;
 /// Constant (`BRIDGE_MARK`) that is combined with the sequence number in an encoded `Mark`. It distinguishes a sequence

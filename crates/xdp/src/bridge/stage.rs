@@ -16,8 +16,8 @@ use crate::sys::{self, MapKind, MapSpec, Mapped};
 pub(crate) const BRIDGE_WORDS: usize = 10;
 /// `BRIDGE_NO_VLAN`: value of the VLAN constant on a port whose untagged frames belong to no VLAN.
 const NO_VLAN: u32 = 0xffff;
-/// Value of the constants' first word (`enum bridge_presence`) if the bridge stage reads the station table. The value
-/// is `FOR_FLOWS` if the stage of cached flows reads the table.
+/// Value of the first word of `struct bridge_conf` (`enum bridge_presence`) if the bridge stage reads the station
+/// table. The value is `FOR_FLOWS` if the stage of cached flows reads the table.
 pub(crate) const STAGE: u32 = 1;
 pub(crate) const FOR_FLOWS: u32 = 2;
 

@@ -1,7 +1,6 @@
-//! Block lists of up to millions of source prefixes, to which rules refer by [`super::Match::listed`]. User
-//! space keeps the prefixes, and the XDP program reads a lookup table. Small changes are written into the
-//! present table. A new list, or a list that has outgrown its table, gets a new table that replaces the old one
-//! atomically.
+//! Block lists of up to millions of source prefixes, to which rules refer by [`super::Match::listed`]. User space keeps
+//! the prefixes, and the XDP program reads a lookup table. Small changes are written into the current table. A new
+//! list, or a list that has outgrown its table, gets a new table that replaces the old one atomically.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -32,7 +31,7 @@ const EXPIRY_TIME: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct Blocklist {
     outer: OwnedFd,
-    /// Kernel map of the lookup table, which is in the slot of `outer`.
+    /// Kernel map that holds the lookup table. The only slot of the map `outer` refers to this map.
     table: OwnedFd,
     prefixes: Prefixes,
     /// Prefixes of the list that do not fit into the lookup table.
@@ -55,7 +54,7 @@ pub struct FormerList(Blocklist);
 pub struct ListView(Arc<Mapped>);
 
 impl ListView {
-    /// Returns whether this view shows the present lookup table of `list`.
+    /// Returns whether this view shows the current lookup table of `list`.
     #[must_use]
     pub fn is_of(&self, list: &Blocklist) -> bool {
         Arc::ptr_eq(&self.0, &list.memory)
@@ -160,9 +159,9 @@ impl Blocklist {
     }
 
     /// Replaces the list with `built`: its prefixes, end times and lookup table. Each frame is processed with either
-    /// the old list or the new one. The time that this takes does not depend on the number of prefixes, so a long list
-    /// can be built while the present one is in use. Returns the old contents. Dropping them takes long if there are
-    /// many prefixes.
+    /// the old list or the new one. The duration of the call does not depend on the number of prefixes, so a caller can
+    /// build a long list while the current one is in use. Returns the old contents. Dropping the old contents takes
+    /// long if there are many prefixes.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails. The list is unchanged on failure.
@@ -575,7 +574,7 @@ fn build_once(prefixes: &Prefixes, attempt: usize, random: impl FnMut() -> u64) 
     Ok(Table { map, memory: Arc::new(memory), layout, unlisted })
 }
 
-/// Puts the lookup table `map` into the slot of an outer map, in place of the present table.
+/// Puts the lookup table `map` into the slot of an outer map, in place of the current table.
 fn put(outer: BorrowedFd<'_>, map: BorrowedFd<'_>) -> Result<(), Error> {
     sys::map_update(outer, &0_u32.to_ne_bytes(), &map.as_raw_fd().to_ne_bytes())
         .map_err(|source| Error::Map { map: OUTER, operation: "replace the table of", source })

@@ -141,9 +141,10 @@ fn action(rule: &Rule) -> Result<(), FilterError> {
     }
 }
 
-/// Checks that a rate limit is within the bounds for which the 64-bit arithmetic of the XDP program cannot overflow. A
-/// packet costs less than 2^47 ticks of a sixteenth of a nanosecond, a byte less than 2^31, and a burst less than 2^60.
-/// If the rate is out of bounds, returns the cause and advice for the error message.
+/// Checks that a rate limit is within the bounds for which the 64-bit arithmetic of the XDP program cannot overflow.
+/// The cost of a packet is less than 2^47 ticks, the cost of a byte less than 2^31 ticks, and the cost of a burst less
+/// than 2^60 ticks. A tick is a sixteenth of a nanosecond. If the rate is out of bounds, returns the cause and advice
+/// for the error message.
 fn rate(rate: &Rate) -> Option<(&'static str, &'static str)> {
     if rate.amount == 0 || rate.burst == 0 || rate.per.is_zero() {
         return Some(("a rate or a burst of zero lets nothing through", "use the action drop"));

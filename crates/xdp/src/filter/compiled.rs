@@ -48,8 +48,8 @@ pub(super) const USES_COOKIES: u32 = 16;
 /// Contents of `struct filter_conf` (the constants of the filter stage) as 32-bit words.
 pub(super) type Conf = [u32; CONF_WORDS];
 
-/// A piece of a frame that byte patterns of rules examine, with the mask of the examined bits. Each distinct
-/// place is stored once.
+/// Place in a frame that byte patterns of rules examine: base, offset, length in bytes, and mask of the examined bits.
+/// Each distinct place is stored once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     base: PatternBase,
@@ -208,9 +208,9 @@ fn takes_unreadable(rule: &Rule, family: Family) -> bool {
 }
 
 impl RuleSet {
-    /// Returns whether the filter drops unreadable frames (frames whose headers it cannot read) about which no rule has
-    /// decided. This is the case if a rule that matches header fields drops or limits frames, unless the rule set
-    /// states that unreadable frames pass.
+    /// Returns whether the filter drops unreadable frames (frames whose headers the filter cannot read) for which no
+    /// rule made the decision. This is the case if a rule that matches header fields drops or limits frames, unless the
+    /// rule set states that unreadable frames pass.
     #[must_use]
     pub fn drops_unreadable(&self) -> bool {
         self.unreadable == Unreadable::Drop && self.rules.iter().any(stops_by_headers)
@@ -224,7 +224,7 @@ fn stops_by_headers(rule: &Rule) -> bool {
     stops && !rule.dry_run && (by_source || looks_at_headers(&rule.matches))
 }
 
-/// Returns the additional last rule, which drops unreadable frames about which no other rule has decided. Returns
+/// Returns the additional last rule, which drops unreadable frames for which no other rule made the decision. Returns
 /// `None` if such frames pass.
 fn unreadable_rule(set: &RuleSet) -> Option<Rule> {
     set.drops_unreadable().then(|| Rule {
@@ -328,10 +328,10 @@ impl Compiler {
         Ok(())
     }
 
-    /// Compiles the byte patterns of the rules. Each distinct place that patterns examine becomes a field.
-    /// The bit row of a value contains the rules that require this value at the place, and the rules without
-    /// a pattern for the place. The row of class 0, for all other values, contains only the rules without a
-    /// pattern for the place.
+    /// Compiles the byte patterns of the rules. Each distinct place in the frame (base, offset and mask) that patterns
+    /// examine becomes a field. In the bit row of a value, the bits are set for the rules that require this value at
+    /// the place, and for the rules without a pattern for the place. In the row of class 0, for all other values, only
+    /// the bits of the rules without a pattern for the place are set.
     fn patterns(&mut self, rules: &[Rule]) -> Result<(), FilterError> {
         let mut places: Vec<(Place, BTreeMap<u64, Bits>)> = Vec::new();
         let mut others: Vec<Bits> = Vec::new();

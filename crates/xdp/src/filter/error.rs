@@ -57,7 +57,7 @@ pub enum FilterError {
         /// Value of TCP flags that was given.
         value: u8,
     },
-    /// A byte pattern is empty or too long, or its mask has another length.
+    /// A byte pattern is empty or too long, or its mask has a different length.
     #[error(
         "filter rule \"{rule}\": a pattern of {bytes} bytes with a mask of {mask}; give 1 to {PATTERN_MAX} bytes, and a mask of as many or none"
     )]

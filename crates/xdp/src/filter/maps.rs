@@ -65,8 +65,8 @@ impl FilterMaps {
     }
 
     /// Returns a copy with new counters, buckets and samples. A test run with the copy therefore changes no state of
-    /// the filter. The buckets of rules have their present fill level in the copy, and the buckets of single sources
-    /// are full. The entries of clients of SYN cookies are shared.
+    /// the filter. In the copy, the buckets of rules have their current fill level, and the per-source buckets are
+    /// full. The entries of clients of SYN cookies are shared.
     pub fn scratch(&self) -> Result<FilterMaps, Error> {
         let [a, b, c, d, e] = &self.set;
         let [f, g, h, i, j] = SET_MAPS;
@@ -220,7 +220,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Returns the present rules, for a later [`Filter::restore`].
+    /// Returns the current rules, for a later [`Filter::restore`].
     pub(crate) fn rules(&self) -> FilterRules {
         FilterRules(Arc::clone(&self.maps), self.slots.clone())
     }
@@ -243,8 +243,8 @@ impl Filter {
         Ok(Filter { maps: Arc::clone(maps), slots, clients: FilterSizes::default().clients })
     }
 
-    /// Sets the block list for later rule sets ([`Filter::replace`]). Programs that run the present rule set continue
-    /// to use the present block list.
+    /// Sets the block list for later rule sets ([`Filter::replace`]). Programs that run the current rule set continue
+    /// to use the current block list.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -317,13 +317,13 @@ impl Filter {
         Ok(counters.into_iter().filter_map(named).collect())
     }
 
-    /// Returns the number of rules in the present rule set.
+    /// Returns the number of rules in the current rule set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.by_name.len()
     }
 
-    /// Returns whether the present rule set has no rules. A program with an empty filter has no filter stage.
+    /// Returns whether the current rule set has no rules. A program with an empty filter has no filter stage.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.by_name.is_empty()

@@ -7,8 +7,8 @@ use std::time::Duration;
 use packet::net::{Family, FragmentState, Pattern, Prefix, RateUnit, SourceBits, TcpFlags, VlanMatch};
 
 /// The rules of a filter. Rules are tried in the order of descending priority, and rules of equal priority in list
-/// order. The matching rules are applied to a frame one after another until a rule decides: it drops, passes or answers
-/// the frame. A frame about which no rule has decided passes.
+/// order. The matching rules are applied to a frame one after another until a rule makes the decision: the rule drops,
+/// passes or answers the frame. A frame for which no rule made the decision passes.
 ///
 /// A frame is *unreadable* ([`FragmentState::Unreadable`]) if the fields that rules match cannot be reached in it.
 /// A sender can make any packet unreadable, and the receiver may still be able to read the packet. Unreadable
@@ -17,24 +17,24 @@ use packet::net::{Family, FragmentState, Pattern, Prefix, RateUnit, SourceBits, 
 /// - A rule that passes frames or requires SYN cookies matches an unreadable frame only if its condition on
 ///   fragments contains [`FragmentState::Unreadable`].
 /// - Other rules match the fields that could be parsed.
-/// - Unreadable frames about which no rule has decided are dropped after all rules, unless
-///   [`RuleSet::unreadable`] states otherwise.
+/// - Unreadable frames for which no rule made the decision are dropped after all rules, unless [`RuleSet::unreadable`]
+///   states otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleSet {
     /// Rules of the filter. The list need not be ordered by priority.
     pub rules: Vec<Rule>,
-    /// Treatment of unreadable frames about which no rule has decided.
+    /// Treatment of unreadable frames for which no rule made the decision.
     pub unreadable: Unreadable,
 }
 
-/// Treatment of unreadable frames ([`FragmentState::Unreadable`]) about which no rule has decided.
+/// Treatment of unreadable frames ([`FragmentState::Unreadable`]) for which no rule made the decision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Unreadable {
     /// Drops the frames if any rule that matches header fields drops or limits frames. The dropped frames are counted
     /// under the rule name [`Unreadable::RULE`].
     #[default]
     Drop,
-    /// Passes unreadable frames about which no rule has decided.
+    /// Passes unreadable frames for which no rule made the decision.
     Pass,
 }
 
@@ -144,7 +144,7 @@ pub struct Rate {
 pub struct Moment(pub u64);
 
 impl Moment {
-    /// Returns the present time of CLOCK_MONOTONIC.
+    /// Returns the current time of CLOCK_MONOTONIC.
     #[must_use]
     pub fn now() -> Moment {
         Moment(crate::sys::monotonic_ns())

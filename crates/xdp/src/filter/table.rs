@@ -1,6 +1,6 @@
-//! Lookup table of a block list in the format that the XDP program reads (`bpf/include/filter_block.h`).
-//! There is one writer, which changes the table while programs read it. The result of a lookup depends on one
-//! word, which is stored atomically. A lookup therefore finds an address either listed or not.
+//! Lookup table of a block list in the format that the XDP program reads (`bpf/include/filter_block.h`). There is one
+//! writer, which changes the table while programs read it. The result of a lookup depends on one word, which is stored
+//! atomically. While an entry changes, a lookup therefore returns either the old or the new result.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,7 +55,7 @@ impl State {
     }
 }
 
-/// Error: the hash table has no space for an entry. A larger table must be built.
+/// Error of an insertion: the hash table has no space for the entry. The caller must build a larger table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
@@ -377,8 +377,8 @@ mod tests {
         (0..layout.lines() * LINE).map(|_| AtomicU64::new(0)).collect()
     }
 
-    /// Adds `addresses` to the lookup table of a block list with space for them. Returns the number of addresses that
-    /// the table then lists.
+    /// Adds `addresses` to a new lookup table that has space for this number of addresses. Returns the number of
+    /// addresses that a lookup then finds in the table.
     fn placed(addresses: &[u128], random: impl FnMut() -> u64) -> usize {
         let layout = Layout::new(64, &BTreeMap::from([(128, addresses.len().max(64))]), random);
         let memory = memory(&layout);

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use crate::Error;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
-/// Names of the maps.
+/// Names of the kernel maps with the tables of a rule set.
 pub(super) const CLASSES: &str = "filter_classes";
 pub(super) const TRIES: &str = "filter_tries";
 pub(super) const ROWS: &str = "filter_rows";
@@ -23,8 +23,8 @@ pub(super) struct TableMaps {
 }
 
 impl TableMaps {
-    /// Creates the maps of these tables. The key of `probes` consists of the index of a place in the frame and a value
-    /// at this place.
+    /// Creates the kernel maps with the tables `classes`, `tries`, `rows` and `probes`. The key of `probes` consists of
+    /// the index of a place in the frame and a value at this place.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.

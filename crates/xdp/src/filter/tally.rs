@@ -33,17 +33,18 @@ pub struct Tally {
     /// Counts that a predecessor process handed over, by rule name. The counts of a rule are kept here until a
     /// rule of this name is added.
     inherited: BTreeMap<String, [u64; 4]>,
-    /// Rate limit buckets of single sources. `None` until the first rule with a rate limit per source.
+    /// Per-source rate limit buckets. `None` until the first rule with a rate limit per source is added.
     sources: Option<Arc<Sources>>,
     /// Number of counter rows of each rule. A worker counts in its own row. `None` until the first rule is added.
     rows: Option<usize>,
-    /// Number of the rule that was added last, by which rules are distinguished in the table of sources.
+    /// Number of the rule that was added last. Rules are numbered in the order in which they are added. The table of
+    /// per-source buckets identifies a rule by this number.
     next: u64,
 }
 
 impl Tally {
-    /// Creates the state of a filter without rules. The counts of a predecessor process continue in rules of
-    /// equal names that are added later.
+    /// Creates the state of a filter without rules. A rule that is added later continues the counts that a rule of
+    /// equal name had in the predecessor process.
     #[must_use]
     pub fn after(counted: impl IntoIterator<Item = RuleCounters>) -> Tally {
         let figures =
@@ -51,8 +52,8 @@ impl Tally {
         Tally { inherited: counted.into_iter().map(figures).collect(), ..Tally::default() }
     }
 
-    /// Adds the counts of rules that are not in the filter at present. These counts are the first counts of rules with
-    /// these names that are added later.
+    /// Stores counts of rules that are not in the filter at present. A rule with one of these names that is added later
+    /// starts with the stored counts.
     pub fn inherit(&mut self, counted: impl IntoIterator<Item = RuleCounters>) {
         for rule in counted.into_iter().filter(|rule| !self.rules.contains_key(&rule.name)) {
             self.inherited.insert(rule.name, [rule.packets, rule.bytes, rule.acted, rule.acted_bytes]);
@@ -91,7 +92,7 @@ impl Tally {
         compiled.rules().iter().filter_map(|rule| self.rules.get(&rule.name).cloned()).collect()
     }
 
-    /// Returns the rate limit buckets of single sources. Creates them at the first call.
+    /// Returns the per-source rate limit buckets. Creates the buckets at the first call.
     pub(super) fn sources(&mut self) -> Arc<Sources> {
         Arc::clone(self.sources.get_or_insert_with(|| Arc::new(Sources::new())))
     }
@@ -106,8 +107,8 @@ fn rows_for(cpus: u32) -> usize {
 /// Counters and rate limit bucket of one rule.
 #[derive(Debug)]
 pub(super) struct RuleTally {
-    /// Number of the rule. In the table of sources, the number distinguishes this rule's sources
-    /// from the sources of other rules.
+    /// Number of the rule. In the table of per-source buckets, the number distinguishes the buckets of this rule from
+    /// the buckets of other rules.
     number: u64,
     /// Counts of the rule that a predecessor process handed over: packets, bytes, and the packets and bytes on
     /// which the rule acted.
@@ -220,7 +221,7 @@ impl Bucket {
     }
 }
 
-/// Rate limit buckets of single source prefixes, for all rules of a filter.
+/// Table of per-source rate limit buckets, one for each source prefix, for all rules of a filter.
 ///
 /// A slot of the table is assigned to a source by 64 bits of a keyed hash, so senders cannot make two sources
 /// collide. When all slots of a source are taken, the slot with the fullest bucket is reassigned. If that

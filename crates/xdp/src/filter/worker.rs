@@ -30,7 +30,7 @@ pub struct WorkerFilter {
     fields: Vec<Field>,
     probes: Vec<Probe>,
     list: Option<ListView>,
-    /// Rate limit buckets of single sources. `None` if no rule limits single sources.
+    /// Per-source rate limit buckets. `None` if no rule has a rate limit per source.
     sources: Option<Arc<Sources>>,
 }
 
@@ -186,8 +186,8 @@ impl WorkerFilter {
         Judged::On
     }
 
-    /// Applies the rules whose bits are set in `bits`, in the order of the rules. `first` is the index of the
-    /// rule of bit 0. Returns `None` if none of these rules decides about the frame.
+    /// Applies the rules whose bits are set in `bits`, in the order of the rules. `first` is the index of the rule of
+    /// bit 0. Returns `None` if none of these rules makes the decision on the frame.
     fn walk(&self, mut bits: u64, first: usize, key: &Key, frame: &Frame<'_>, look: Look) -> Option<Judged> {
         while bits != 0 {
             let index = first + lowest(bits);

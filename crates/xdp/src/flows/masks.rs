@@ -1,10 +1,11 @@
 //! Masks of the table of cached flows, and their shares by ingress port.
 //!
 //! The table has few indices for masks. A sender that keeps flows with many masks in use must not occupy all indices
-//! and leave none for other ports. Each mask therefore has an *owner*: the port that wrote the mask, or another port
-//! with flows under the mask if the owner has none. A port that gets no index for a new mask may *claim* the index of a
-//! mask whose owner has at least two masks more than the port. The flows under the old mask leave the table, and the
-//! index is then assigned to the new mask. A claim counts as a mask of the claiming port.
+//! and leave none for other ports. Each mask therefore has an *owner*: the port that wrote the mask. If the owner no
+//! longer has flows under the mask, another port with flows under the mask becomes the owner. A port that gets no index
+//! for a new mask may *claim* the index of a mask whose owner has at least two masks more than the port. The flows
+//! under the old mask leave the table, and the index is then assigned to the new mask. A claim counts as a mask of the
+//! claiming port.
 //!
 //! Invariants:
 //!
@@ -19,13 +20,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Time for which an index is reserved for a new mask after the mask was written, or after the last request for the
-/// mask of a claim. Without the reservation, flows that each need a new mask would evict each other's masks forever.
+/// Time for which an index stays reserved for a new mask. The time begins when the mask is written to the index. While
+/// a port has only a claim to the index (see the module documentation), the time begins again at each request for the
+/// mask. Without the reservation, flows that each need a new mask would evict each other's masks forever.
 const RESERVED: Duration = Duration::from_secs(2);
 /// Minimum number of masks by which the owner of a mask must exceed the port that claims the index of the mask.
 const RICHER: usize = 2;
 
-/// Claim of a port to an index for another mask.
+/// Claim of a port to an index that still holds another mask.
 #[derive(Debug, Clone, Copy)]
 struct Claim {
     port: u16,
@@ -230,7 +232,7 @@ mod tests {
     use super::*;
 
     const INDICES: usize = 8;
-    /// Time between two visits of a flow, as the slow path revalidates megaflows.
+    /// Time between two rounds of the model. The slow path checks each megaflow once per round.
     const ROUND: Duration = Duration::from_millis(500);
 
     /// A warm (recently used) flow: its ingress port and its mask.
@@ -260,7 +262,7 @@ mod tests {
             }
         }
 
-        /// Visits each flow once, in the order of `flows`. Flows that are not in `flows` are cold.
+        /// Checks each flow once, in the order of `flows`. Flows that are not in `flows` are cold, and are removed.
         fn round(&mut self, flows: &[Flow]) {
             self.now += ROUND;
             self.leaving.drain(..).for_each(|at| self.masks.release(at));
@@ -299,7 +301,8 @@ mod tests {
             self.inserted.keys().filter(|flow| flow.0 == port).count()
         }
 
-        /// Checks that no port may displace any mask, and that the flows of all masks in the table are inserted.
+        /// Checks that no port may claim the index of another port's mask, and that all flows whose masks are in the
+        /// table are inserted.
         fn check_is_fair(&self, flows: &[Flow]) {
             let masks: BTreeSet<u64> = self.inserted.keys().map(|flow| flow.1).collect();
             let demanded: BTreeSet<u64> = flows.iter().map(|flow| flow.1).collect();
@@ -332,8 +335,8 @@ mod tests {
         masks.map(|mask| (port, mask)).collect()
     }
 
-    /// Checks that a port with flows of all masks gives up indices, and that the ports do not displace each other's
-    /// masks for ever.
+    /// Checks that a port whose masks fill the table gives up indices to another port, and that the ports do not
+    /// displace each other's masks for ever.
     #[test]
     fn one_port_holds_all_masks_until_another_port_needs_one() {
         let mut model = Model::new();
@@ -350,7 +353,8 @@ mod tests {
         assert_eq!(model.held(1), INDICES, "indices without flows are free for any port");
     }
 
-    /// Checks that two ports with equal masks, of which neither is the only user, give up an index together.
+    /// Checks that two ports that share all masks give up an index when a third port needs one, although neither of the
+    /// two ports is the only user of a mask.
     #[test]
     fn ports_that_share_all_masks_give_up_one_together() {
         let mut model = Model::new();
@@ -402,8 +406,8 @@ mod tests {
         assert_eq!((model.inserted.len(), model.displaced), (15, 0));
     }
 
-    /// Returns the numbers of masks that the ports hold if the indices are assigned one by one, each to the port with
-    /// the fewest masks that demands more.
+    /// Returns the number of masks of each port, sorted, if the indices are assigned one by one. Among the ports that
+    /// still need a mask, the port with the fewest masks gets the next index.
     fn assign(demands: &[usize]) -> Vec<usize> {
         let mut held = vec![0; demands.len()];
         for _ in 0..INDICES {
@@ -419,7 +423,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Compares the shares of ports with own masks with a naive assignment.
+        /// Checks that the numbers of masks of ports that share no masks equal those of a naive assignment, and then
+        /// stay constant.
         #[test]
         fn shares_agree_with_a_naive_assignment(
             phases in prop::collection::vec(prop::collection::vec(0..12_usize, 1..10), 1..4),
@@ -440,8 +445,8 @@ mod tests {
             }
         }
 
-        /// Checks that the shares of ports with common masks become constant, and that no port may then displace a
-        /// mask.
+        /// Checks that the numbers of masks of ports that share masks become constant, and that no port may then
+        /// displace a mask.
         #[test]
         fn shares_of_common_masks_become_fair_and_constant(
             phases in prop::collection::vec(prop::collection::btree_set((0..6_u16, 0..14_u64), 0..50), 1..4),

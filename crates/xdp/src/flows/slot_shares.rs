@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Time for which the claims of a port remain valid after the port's last request.
 const RESERVED: Duration = Duration::from_secs(2);
-/// Maximum number of claims of a port at a time. A flow that repeats its request while the claimed slot is not free yet
-/// claims another slot, so the limit bounds the number of flows that leave the table unnecessarily.
+/// Maximum number of claims of a port at a time. While the claimed slot is not free yet, a repeated request for the
+/// same flow claims another slot. The limit therefore bounds the number of flows that leave the table unnecessarily.
 const CLAIMS: usize = 64;
 /// Minimum number of flows by which a port must exceed the port that claims one of its slots.
 const RICHER: usize = 2;
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     const SLOTS: usize = 32;
-    /// Time between two visits of a flow, as the slow path revalidates megaflows.
+    /// Time between two rounds of the model. The slow path checks each megaflow once per round.
     const ROUND: Duration = Duration::from_millis(500);
 
     /// A naive model of the slow path, which inserts each warm flow and removes each displaced flow.
@@ -170,7 +170,7 @@ mod tests {
             self.leaving += 1;
         }
 
-        /// Visits each flow once, in the order of `flows`. Flows that are not in `flows` are cold.
+        /// Checks each flow once, in the order of `flows`. Flows that are not in `flows` are cold, and are removed.
         fn round(&mut self, flows: &[(u16, usize)]) {
             self.now += ROUND;
             (0..std::mem::take(&mut self.leaving)).for_each(|_| self.shares.release());
@@ -227,8 +227,8 @@ mod tests {
         }
     }
 
-    /// Returns the numbers of slots that the ports hold if the slots are assigned one by one, each to the port with
-    /// the fewest flows that demands more.
+    /// Returns the number of slots of each port, sorted, if the slots are assigned one by one. Among the ports that
+    /// still need a slot, the port with the fewest flows gets the next slot.
     fn assign(demands: &[usize]) -> Vec<usize> {
         let mut held = vec![0; demands.len()];
         for _ in 0..SLOTS {
@@ -257,7 +257,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Compares the shares of ports with a naive assignment.
+        /// Checks that the numbers of slots of the ports equal those of a naive assignment, and then stay constant.
         #[test]
         fn shares_agree_with_a_naive_assignment(
             phases in prop::collection::vec(prop::collection::vec(0..40_usize, 1..8), 1..4),

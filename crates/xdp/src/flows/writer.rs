@@ -13,7 +13,7 @@ use super::table::{FlowCounts, FlowTable, MASKS, PLACES};
 pub enum Refused {
     /// The table is full, or both buckets of the hash table that could hold the flow are full.
     Full,
-    /// The flow has a new mask, and the table has no free place for another mask.
+    /// The flow has a new mask, and the table has no free index for another mask.
     Masks,
     /// The mask of the flow is new, and XDP program runs in progress may have read only a part of it. The caller must
     /// call [`crate::wait_for_programs`] and [`FlowWriter::settle`], and insert the flow again.
@@ -124,9 +124,9 @@ impl FlowWriter {
         Ok(slot)
     }
 
-    /// Returns the index of a mask in the table of masks. Returns an error if the table has no place for a new mask, or
-    /// if XDP programs may still run that started before the mask was written. Such programs could have read only a
-    /// part of the mask.
+    /// Returns the index of a mask in the table of masks. Returns an error if the table has no free index for a new
+    /// mask, or if XDP programs may still run that started before the mask was written. Such programs could have read
+    /// only a part of the mask.
     fn index(&mut self, mask: &[u64; 8], port: u16, now: Instant) -> Result<usize, Refused> {
         match self.masks.request(mask, port, now) {
             Index::Ready(at) => Ok(at),

@@ -70,7 +70,7 @@ fn put_on(object: &InKernel, ifindex: u32, allowed: AttachMode) -> Result<Linked
     attach(ifindex, allowed, first, || Ok(None))
 }
 
-/// Number of packets and bytes that a sink has dropped.
+/// Numbers of packets and bytes that a sink has dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sunk {
     /// Number of frames that the sink has dropped.
@@ -87,7 +87,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Attaches a sink to a device of the calling thread's network namespace.
+    /// Attaches a sink to a device in the calling thread's network namespace.
     ///
     /// # Errors
     /// Returns the errors of [`crate::Loaded::attach`].
@@ -108,7 +108,7 @@ impl Sink {
         Ok(Sink { linked: put_on(&object, ifindex, allowed)?, sunk: object.map("sunk")? })
     }
 
-    /// Returns the number of packets and bytes that the sink has dropped so far.
+    /// Returns the numbers of packets and bytes that the sink has dropped so far.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -141,8 +141,8 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Attaches to a device of the calling thread's network namespace the program that passes all
-    /// frames to the kernel.
+    /// Attaches the program that passes all frames to the kernel. The device `ifindex` is looked up in the calling
+    /// thread's network namespace.
     ///
     /// # Errors
     /// Returns the errors of [`crate::Loaded::attach`].
@@ -164,8 +164,8 @@ pub struct Reflect {
 }
 
 impl Reflect {
-    /// Attaches to a device of the calling thread's network namespace the program that sends
-    /// received frames back.
+    /// Attaches the program that sends received frames back. The device `ifindex` is looked up in the calling thread's
+    /// network namespace.
     ///
     /// # Errors
     /// Returns the errors of [`crate::Loaded::attach`].

@@ -38,7 +38,7 @@ pub enum Order {
 /// Transport protocol of generated frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// UDP without a checksum, which is valid.
+    /// UDP datagrams whose checksum field is 0 (no checksum), which IPv4 allows.
     Udp,
     /// TCP segments with the ACK flag and an invalid checksum, for data planes that do not verify the checksum.
     Tcp,
@@ -51,7 +51,7 @@ pub struct Traffic {
     pub ifindex: u32,
     /// Length of each frame in bytes, without frame check sequence, 60 to 1514.
     pub length: u16,
-    /// Number of flows. The number is a power of two.
+    /// Number of flows, which must be a power of two.
     pub flows: u32,
     /// Frame fields that vary with the flow number.
     pub vary: Vary,

@@ -33,8 +33,8 @@ const DEVICES: &str = "route_devices";
 const COUNTS: &str = "route_counts";
 const FRAMES: &str = "route_frames";
 
-/// Sizes in bytes of the table entries, in this order: `struct route_group`, `route_neighbour`, `route_line`,
-/// `route_interface`, `route_sent` and `route_count`.
+/// Size of `struct route_group` (an entry of the table of next hop groups) in bytes. The next five constants are the
+/// sizes in bytes of `struct route_neighbour`, `route_line`, `route_interface`, `route_sent` and `route_count`.
 pub(crate) const GROUP_SIZE: u32 = 4096;
 pub(crate) const NEIGHBOUR_SIZE: u32 = 32;
 pub(crate) const LINE_SIZE: u32 = 64;
@@ -69,9 +69,10 @@ const MTU: u64 = 0xf_ffff;
 /// `ROUTE_IPV4` and `ROUTE_IPV6`: address families that the programs forward.
 const IPV4: u64 = 1;
 const IPV6: u64 = 2;
-/// `ROUTE_WATCHED`: packets of queues with a worker go to the worker.
+/// `ROUTE_WATCHED`: all packets of a queue that has a worker go to the worker.
 const WATCHED: u64 = 4;
-/// `ROUTE_WATCHED_TEST`: all packets go to the worker. Only test runs have this flag, because they have no worker.
+/// `ROUTE_WATCHED_TEST`: the packets of all queues go to the worker. Only test runs have this flag, because they have
+/// no worker.
 const WATCHED_TEST: u64 = 8;
 
 /// Sizes of a virtual router's route tables for XDP programs.
@@ -199,11 +200,13 @@ pub(crate) struct AnswerMaps {
     secrets: [u64; LINK_SECRETS],
 }
 
-/// Number of secret values of the hashes that select the places of on-link destinations and the buckets of the frame
-/// order: `ROUTE_LINK_SECRETS`.
+/// Number of secret values for two hashes: the hash by which on-link destinations are looked up, and the hash that
+/// selects the bucket by which the frames of a flow keep their order. Equal to `ROUTE_LINK_SECRETS` of the BPF
+/// programs.
 pub const LINK_SECRETS: usize = 12;
 
-/// Decodes the secret values of the hash of on-link destinations from 32-bit words of a program's constants.
+/// Decodes the secret values of the hash by which on-link destinations are looked up from 32-bit words of a program's
+/// constants.
 pub(crate) fn link_secrets(words: &[u32; 2 * LINK_SECRETS]) -> [u64; LINK_SECRETS] {
     let mut secrets = [0; LINK_SECRETS];
     for (secret, halves) in secrets.iter_mut().zip(words.chunks_exact(2)) {
@@ -331,7 +334,8 @@ impl Answers {
         self.set(WATCHED, if on { WATCHED } else { 0 });
     }
 
-    /// Sets the bits of the switch in `mask` to `bits`. Another thread may change other bits at the same time.
+    /// Replaces the bits in `mask` of the flag word that the XDP programs read (`route_switch`) with `bits`. Another
+    /// thread may change other bits of the word at the same time.
     fn set(&self, mask: u64, bits: u64) {
         if let [word] = self.switch.as_ref() {
             word.fetch_and(!mask | bits, Ordering::AcqRel);

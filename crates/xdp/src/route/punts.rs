@@ -297,7 +297,8 @@ fn create(name: &'static str, kind: MapKind, key: u32, value: u32, entries: u32)
 mod tests {
     use super::*;
 
-    /// A program of this release cannot use the state of a release with other classes.
+    /// The maps of a release with other classes of control packets must not be adopted, because a program of this
+    /// release cannot use them.
     #[test]
     fn maps_of_a_release_with_other_classes_are_not_adopted() {
         if !testbed::privileged() {

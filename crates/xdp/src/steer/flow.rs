@@ -1,4 +1,4 @@
-//! Exact flows of a flow steering and their targets.
+//! Exact flows of a steering policy, and the targets of these flows.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,4 +1,4 @@
-//! Kernel maps of a flow steering.
+//! Kernel maps of a steering policy.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,9 +18,9 @@ const TABLE: &str = "steer_table";
 const COUNTS: &str = "steer_counts";
 const CPUS: &str = "steer_cpus";
 
-/// Number of hash buckets in the table of a flow steering: `STEER_BUCKETS`.
+/// Number of hash buckets in the table of a steering policy: `STEER_BUCKETS`.
 pub const STEER_BUCKETS: usize = 256;
-/// Number of 32-bit words of `struct steer_conf` (the constants of the flow steering).
+/// Number of 32-bit words of `struct steer_conf` (the constants of the steering stage).
 pub(crate) const STEER_WORDS: usize = 4;
 /// Size of `struct steer_table` (the targets of the hash buckets) in bytes. Of the last two words, the first states
 /// whether the table was set at run time, and the second identifies the steering policy.
@@ -32,7 +32,7 @@ const COUNT_WORKER: u32 = 1;
 const COUNT_KERNEL: u32 = 2;
 const COUNT_CPU: u32 = 3;
 
-/// Number of frames and bytes that matched an exact flow, or that were sent to a target.
+/// Numbers of frames and bytes that matched an exact flow, or that were sent to a target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SteerCount {
     /// Number of steered frames.
@@ -41,7 +41,7 @@ pub struct SteerCount {
     pub bytes: u64,
 }
 
-/// Maps of one flow steering that programs of all kinds ([`super::Kind`]) share.
+/// Maps of one steering policy that programs of all kinds ([`super::Kind`]) share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     flows: OwnedFd,
@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     table_memory: Mapped,
 }
 
-/// Constants and maps of a flow steering, as one program uses them.
+/// Constants and maps with which one program applies a steering policy.
 #[derive(Debug)]
 pub(crate) struct SteerMaps {
     pub conf: [u32; STEER_WORDS],
@@ -82,7 +82,7 @@ fn wide(number: u32) -> usize {
 }
 
 impl Shared {
-    /// Creates the maps of a flow steering with slots for `capacity` exact flows.
+    /// Creates the maps of a steering policy with slots for `capacity` exact flows.
     pub fn new(capacity: u32) -> Result<Shared, Error> {
         let slots = capacity.max(1);
         let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -224,7 +224,7 @@ impl Shared {
 }
 
 impl SteerMaps {
-    /// Names of the maps that only a program with a flow steering has.
+    /// Names of the maps that only a program with flow steering has.
     pub const NAMES: [&'static str; 5] = [FLOWS, HITS, TABLE, COUNTS, CPUS];
 
     pub fn new(conf: [u32; STEER_WORDS], shared: Arc<Shared>) -> Result<SteerMaps, Error> {
@@ -280,7 +280,7 @@ impl SteerMaps {
         Ok(Steered { flow, to })
     }
 
-    /// Restores the flow steering of a program that is already in the kernel. `take` returns the program's map of a
+    /// Restores the steering maps of a program that is already in the kernel. `take` returns the program's map of a
     /// given name.
     pub fn adopt(
         conf: [u32; STEER_WORDS],

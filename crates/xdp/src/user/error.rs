@@ -53,8 +53,7 @@ pub enum UserError {
         /// Whether the custom program supports multi-buffer frames.
         multi_buffer: bool,
     },
-    /// The BPF object declares the map `trivium_next` with another type than program array, or with more than
-    /// one slot.
+    /// The BPF object declares the map `trivium_next` with a type other than program array, or with more than one slot.
     #[error("the map trivium_next is declared as something else than an array of one program")]
     Next,
     /// The kernel refused the program or one of its maps.

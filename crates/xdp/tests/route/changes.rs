@@ -1,4 +1,4 @@
-//! Tests of changes of a running router hook.
+//! Tests of changes of the tables and the program of a router's port while the program processes frames.
 
 use super::*;
 use xdp::StageChange;
@@ -112,7 +112,8 @@ fn a_full_table_refuses_names_and_keeps_what_it_has() {
     assert_eq!(is([10, 3, 9, 9]), Counter::DownDropped);
 }
 
-/// The kernel's table has less space than expected, so a replacement is rolled back from the middle.
+/// A replacement of the own addresses that fails in the middle is rolled back. In this test the replacement fails
+/// because the kernel's table has less space than expected.
 #[test]
 fn a_replacement_that_fails_halfway_is_undone() {
     need_root!();

@@ -42,7 +42,7 @@ const BROADCAST4: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 255);
 const OWN6: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 1);
 const BEHIND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 const BEHIND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7);
-/// The frames of the tests are sent to this port.
+/// Configuration of the port that receives the frames of the tests.
 const PORT: RoutePort = RoutePort { mac: NEAR[0], vrrp: false };
 const VRRP: RoutePort = RoutePort { vrrp: true, ..PORT };
 
@@ -71,7 +71,7 @@ fn see(loaded: &Loaded, frame: &[u8]) -> (Verdict, Counter) {
     (run.verdict, moved[0])
 }
 
-/// A router's port with and without a socket, for each `when_down`.
+/// Three programs of a router's port: one with a socket, and two without a socket, for the two values of `when_down`.
 struct Rig {
     up: Loaded,
     pass: Loaded,

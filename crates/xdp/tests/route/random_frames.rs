@@ -1,4 +1,4 @@
-//! Compares the stage with a simple parser, for random frames.
+//! Compares the decisions of the virtual router stage on random frames with those of a simple parser.
 
 use super::*;
 

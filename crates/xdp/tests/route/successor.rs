@@ -1,4 +1,5 @@
-//! Tests of the hooks that a killed daemon leaves, and of their adoption by a successor.
+//! Tests of the hooks (XDP programs) that a killed daemon leaves attached, and of their adoption by a successor
+//! process.
 
 use super::*;
 

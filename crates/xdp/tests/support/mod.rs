@@ -1,4 +1,4 @@
-//! Common parts of the tests: privilege, namespaces, AF_XDP sockets and frames.
+//! Functions that several tests use: check of privileges, network namespaces, AF_XDP sockets and frames.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(unsafe_code, reason = "sockets and namespaces through libc; every block states why it holds")]
@@ -33,7 +33,7 @@ pub fn privileged() -> bool {
     testbed::privileged()
 }
 
-/// Runs the rest of a test only with privilege.
+/// Returns from the calling test if the process lacks the privilege that BPF needs.
 #[macro_export]
 macro_rules! need_root {
     () => {
@@ -228,7 +228,7 @@ pub fn to_us() -> [u8; 6] {
     TO_US
 }
 
-/// A packet socket that receives all frames of the stack on a device.
+/// A packet socket that receives all frames that the kernel's stack receives or sends on a device.
 pub struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
@@ -284,7 +284,7 @@ impl PacketSocket {
 }
 
 impl PacketSocket {
-    /// Sends a frame through the stack, as a host would.
+    /// Sends a frame on the device.
     pub fn send(&self, frame: &[u8]) {
         // SAFETY: the call reads the frame's bytes.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
@@ -292,7 +292,8 @@ impl PacketSocket {
     }
 }
 
-/// Polls for an effect that the kernel produces later (freeing links, running NAPI), instead of sleeping.
+/// Polls until `poll` returns a value, for at most 10 seconds. Tests use this function to wait for effects that the
+/// kernel produces later (freeing links, running NAPI).
 #[track_caller]
 pub fn awaited<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let start = std::time::Instant::now();

@@ -200,8 +200,8 @@ fn ipv4() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Returns IPv6 packets with random extension headers. The fragment header (44) has an offset. The length of the
-/// authentication header (51) is in another unit.
+/// Returns IPv6 packets with random extension headers. The fragment header (44) has a random offset. The authentication
+/// header (51) has its length field in units of 4 bytes, and the other headers in units of 8 bytes.
 fn ipv6() -> impl Strategy<Value = Vec<u8>> {
     let header = (select(vec![0_u8, 43, 60, 44, 51]), select(vec![0_u16, 1, 8, 9, 63, 64, 65, 128]));
     let length = select(vec![0_u16, 0, 4, 8, 12, 24, 60, 500]);

@@ -46,7 +46,8 @@ pub struct Router {
 }
 
 impl Router {
-    /// Creates the router. n1 has a hook without the stage, and n2 and n3 accept redirected frames.
+    /// Creates the router. n1 has a port's XDP program without the kernel routing stage, and n2 and n3 accept
+    /// redirected frames.
     pub fn new() -> Router {
         let namespace = Namespace::enter_new();
         let (mut near, mut far, mut pass) = ([0; 3], [0; 3], Vec::new());
@@ -94,7 +95,7 @@ impl Router {
         [(self.near[1], two), (self.near[2], three)].into()
     }
 
-    /// Returns the stage, which can send frames through n2 and n3.
+    /// Returns a kernel routing stage that can send frames through n2 and n3, and a program with this stage.
     pub fn stage(&self, port: &FibPort) -> (FibStage, Loaded) {
         let stage = FibStage::new(port, &self.attached).unwrap();
         stage.set_devices(&self.takes(Takes::Frames, Takes::MultiBuffer)).unwrap();

@@ -36,13 +36,13 @@ impl Random {
     }
 }
 
-/// A datagram or SYN to be sent.
+/// A UDP datagram or TCP SYN to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     pub v6: bool,
     pub tcp: bool,
     pub port: u16,
-    /// Number in the payload, from which the source port is derived.
+    /// Number of the segment. The payload contains the number, and the source port is derived from the number.
     pub number: u16,
 }
 
@@ -121,7 +121,8 @@ fn packet6(segment: Segment, next: u8, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Returns extension headers of these kinds in front of a payload, and the kind of the first one.
+/// Returns a payload after IPv6 extension headers of these kinds, and the kind of the first header. `behind` is the
+/// protocol of the payload.
 fn chain(headers: &[(u8, usize)], behind: u8, payload: &[u8]) -> (u8, Vec<u8>) {
     let mut bytes = Vec::new();
     for (at, (kind, units)) in headers.iter().enumerate() {
@@ -156,7 +157,7 @@ fn chain(headers: &[(u8, usize)], behind: u8, payload: &[u8]) -> (u8, Vec<u8>) {
     (headers.first().map_or(behind, |(kind, _)| *kind), bytes)
 }
 
-/// Returns a fragment header in front of a piece.
+/// Returns an IPv6 fragment header followed by `piece`, a part of a packet.
 fn fragment6(next: u8, offset: usize, more: bool, id: u16, piece: &[u8]) -> Vec<u8> {
     let field = u16::try_from(offset).unwrap() | u16::from(more);
     let [high, low] = field.to_be_bytes();

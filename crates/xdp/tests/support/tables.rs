@@ -1,5 +1,5 @@
-//! Tables of a virtual router for programs and workers, between n1, n2 and n3 of a namespace. The hook's
-//! result on a frame at n1 is compared with the worker's decision.
+//! A virtual router with the devices n1, n2 and n3 in a namespace, and its tables in the form for XDP programs and in
+//! the form for workers. Tests compare the result of n1's XDP program (hook) on a frame with the worker's decision.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -28,7 +28,7 @@ pub const SEED: u32 = 0x5eed_0001;
 pub const NEIGHBOURS: u32 = 64;
 /// MTUs by interface number: n1, n2 and n3, VLANs 100 and 200 of n1, and VLAN 100 of n2.
 pub const MTU: [u32; 6] = [1500, 1000, 1500, 1500, 1500, 900];
-/// Ethernet addresses and VLAN tags by interface number.
+/// Ethernet addresses by interface number. `TAG` is the VLAN identifier by interface number, or 0 for untagged frames.
 pub const MAC: [[u8; 6]; 6] = [NEAR[0], NEAR[1], NEAR[2], [2, 0, 0, 1, 1, 1], NEAR[0], [2, 0, 0, 1, 2, 1]];
 pub const TAG: [u16; 6] = [0, 0, 0, 100, 200, 100];
 /// VLANs of n1. Frames of a VLAN without an interface in the hook go to the worker.
@@ -90,7 +90,7 @@ impl Tables {
         self.adjacencies.bind(VLAN_DEVICE[at], Some(number));
     }
 
-    /// Adds the interface of a device. Its number is one less than the port's.
+    /// Adds the interface of a device. The interface number is the port number minus one.
     pub fn interface(&mut self, port: u16, device: u32, mac: [u8; 6], mtu: u32) {
         let takes = if port == 3 { Takes::MultiBuffer } else { Takes::Frames };
         let interface = AnswerInterface { port, device, mac, mtu, takes, vlan: 0 };
@@ -125,7 +125,7 @@ pub fn next_hops(all: &[NextHop]) -> Path {
     Path::NextHops(all.to_vec())
 }
 
-/// Routes of every kind between n1, n2 and n3 of a namespace, with the hook's program of n1.
+/// A virtual router with routes of every kind between n1, n2 and n3 of a namespace, and the XDP program of n1.
 pub struct Rig {
     pub tables: Tables,
     pub router: Router,

@@ -116,7 +116,8 @@ pub fn with_checksum(mut frame: Vec<u8>, v6: bool, is_partial: bool) -> Vec<u8> 
     frame
 }
 
-/// An answer. The fields that are equal in all answers have been checked.
+/// The fields of a SYN-ACK with which the hook answers a SYN. The fields that are equal in all answers have been
+/// checked before, and are not included.
 #[derive(Debug)]
 pub struct Answer {
     pub seq: u32,
