@@ -178,8 +178,8 @@ fn rules_that_a_batch_teaches_again_count_as_work() {
     assert!(matches!(refused, Err((_, FlowError::TooMuchWork))), "{refused:?}");
 }
 
-/// The port number of OpenFlow 1.0 has 16 bits. A learned match on it is a match on the whole port number, because
-/// OpenFlow has no masks for ports.
+/// The port number of OpenFlow 1.0 has 16 bits. A rule that is learned with a match on these 16 bits matches the whole
+/// port number of 32 bits, because OpenFlow has no masks for port numbers.
 #[test]
 fn a_learned_port_of_16_bits_is_matched_whole() {
     let part = SubField { field: Field::InPort, first: 0, bits: 16 };
@@ -621,8 +621,9 @@ fn a_packet_that_waits_keeps_its_queue() {
     );
 }
 
-/// Learned flows are counted against limits without a scan of all rules, for any number of cookies. Counts
-/// follow rules that are added, removed, given another cookie, or restored when a batch is refused.
+/// The number of rules of a cookie, which limits learned flows, is known without a scan of all rules, for any number of
+/// cookies. The number stays correct when rules are added or removed, get another cookie, or are restored because a
+/// batch was refused.
 #[test]
 fn rules_of_a_cookie_are_counted_as_they_come_and_go() {
     let mut pipeline = pipeline();

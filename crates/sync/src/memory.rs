@@ -34,7 +34,7 @@ pub fn advise_huge_pages<T>(room: &mut [T]) {
     let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
 }
 
-/// Does nothing, because this platform has no advice for huge pages.
+/// Does nothing, because a program on this platform cannot request huge pages.
 #[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
 pub fn advise_huge_pages<T>(_room: &mut [T]) {}
 

@@ -1,6 +1,5 @@
-//! Network namespaces: creation, entering and removal. Commands enter a namespace with `nsenter --net=`,
-//! because `ip netns exec` remounts /sys and thereby loses pinned BPF objects. Threads of the test enter with
-//! setns(2).
+//! Network namespaces: creation, entering and removal. Commands enter a namespace with `nsenter --net=`, because `ip
+//! netns exec` remounts /sys and thereby loses pinned BPF objects. Threads of a test enter a namespace with setns(2).
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! A real `ovsdb-server` with the schema of Open vSwitch and its own directory, and calls of `ovs-vsctl` for this
-//! server.
+//! Runs a real `ovsdb-server` with the schema of Open vSwitch in a directory of its own, and runs `ovs-vsctl` commands
+//! on its database.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

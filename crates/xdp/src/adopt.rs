@@ -1,5 +1,6 @@
-//! Takes over XDP programs that are attached to ports. The descriptors of BPF link and maps come from a predecessor
-//! process, or from the files that it pinned in the BPF file system. The state of a port is restored from its BPF link.
+//! Takes over XDP programs that are attached to ports. The descriptors of the BPF link and of the maps come from a
+//! predecessor process, or from files that this process pinned in the BPF file system. The state of a port is restored
+//! from its BPF link.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

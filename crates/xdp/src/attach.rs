@@ -51,7 +51,7 @@ pub(crate) struct Candidate<'a> {
 }
 
 /// Attaches the program `first` to a device and returns the link. If the device refuses `first` in an XDP mode, the
-/// program that `linear` returns is tried in this mode. This program has no multi-buffer support.
+/// function tries the program that `linear` returns in the same mode. That program has no multi-buffer support.
 pub(crate) fn attach(
     ifindex: u32,
     allowed: AttachMode,

@@ -1,5 +1,5 @@
-//! An XDP program that is attached to the device of a port. This module replaces the program, registers the
-//! port's AF_XDP sockets and local addresses, reads its counters and pins it.
+//! An XDP program that is attached to the device of a port. This module replaces the program, registers the port's
+//! AF_XDP sockets and local addresses, reads the program's counters and pins the program.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -411,8 +411,8 @@ impl Attached {
 
     /// Puts a custom program ([`crate::user`]) in front of the port's program, or replaces the custom program that is
     /// there. The change is atomic for each frame. Later replacements of the port's program keep the custom program. If
-    /// the port is pinned, the custom program and its maps are pinned too. The call waits some milliseconds for running
-    /// programs.
+    /// the port is pinned, the custom program and its maps are pinned too. The call waits some milliseconds, until
+    /// program runs in progress have ended.
     ///
     /// # Errors
     /// Returns [`Error::User`] if the custom program cannot continue with the port's program, and
@@ -441,9 +441,10 @@ impl Attached {
         done
     }
 
-    /// Removes the custom program in front of the port's program, with its pins, and returns it. Returns `None` if
-    /// there is no custom program. The change is atomic for each frame. The call waits some milliseconds for running
-    /// programs. The returned program can be put in front of another port.
+    /// Removes the custom program in front of the port's program, and the pins of the custom program. Returns the
+    /// custom program, or `None` if there is none. The change is atomic for each frame. The call waits some
+    /// milliseconds, until program runs in progress have ended. The returned program can be put in front of another
+    /// port.
     ///
     /// # Errors
     /// Returns [`Error::Query`] or [`Error::Swap`]. The custom program stays in place on failure.

@@ -1,5 +1,5 @@
-//! Builds of a port's XDP program with and without support for multi-buffer frames, and the names of their programs in
-//! the BPF objects.
+//! The two builds (compiled variants) of a port's XDP program: with and without support for multi-buffer frames. This
+//! module also holds the names of the programs in the BPF objects.
 
 /// The two builds of a port's program: with and without support for frames in several buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,5 +1,5 @@
-//! Configuration of a port's XDP program. The values are written to the read-only data of the BPF object
-//! before it is loaded (`bpf/include/trivium_layout.h`). The verifier then removes code that is not used.
+//! Configuration of a port's XDP program. The values are written to the read-only data of the BPF object before the
+//! object is loaded (`bpf/include/trivium_layout.h`). The verifier then removes code that is not used.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -9,8 +9,8 @@ use libbpf_rs::libbpf_sys as ffi;
 /// Maximum number of receive queues of one port. The socket map has one slot for each queue.
 pub(crate) const QUEUES_MAX: u32 = 1 << 16;
 
-/// Type of a port by the function that uses it (bridging or routing). The type determines which received frames the XDP
-/// program passes to the kernel.
+/// Type of a port: used for bridging, or used for routing. The type determines which received frames the XDP program
+/// passes to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// The port belongs to a bridge or another function that processes all frames. Every frame goes to the AF_XDP

@@ -27,7 +27,8 @@ pub enum Counter {
     PassedLocal6,
     /// The frame was passed to the kernel, because the frame is an IP fragment.
     PassedFragment,
-    /// The frame was passed to the kernel, because the frame's headers are truncated, contradictory or too many.
+    /// The frame was passed to the kernel, because the frame has truncated or contradictory headers, or too many
+    /// headers.
     PassedMalformed,
     /// The program stopped with an error, because one of its stages returned an invalid verdict. This is a
     /// defect of the program.
@@ -46,51 +47,55 @@ pub enum Counter {
     BridgeHeld,
     /// The kernel routing stage forwarded the frame according to the kernel's routes.
     FibForwarded,
-    /// The kernel routing stage passed the frame to the kernel, because the frame's destination MAC address is not the
-    /// MAC address of the port.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because the frame's destination MAC
+    /// address is not the MAC address of the port.
     FibStation,
-    /// The kernel routing stage passed the frame to the kernel, because the frame has a VLAN tag.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because the frame has a VLAN tag.
     FibTagged,
-    /// The kernel routing stage passed the frame to the kernel, because one of the frame's IP addresses must not be
-    /// forwarded. Examples are a source address of this host, a source whose reverse path leads to another device, and
-    /// loopback, link-local and reserved addresses.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because one of the frame's IP addresses
+    /// must not be forwarded. Examples are a source address of this host, a source whose reverse path leads to another
+    /// device, and loopback, link-local and reserved addresses.
     FibAddress,
-    /// The kernel routing stage passed the frame to the kernel, because the TTL or hop limit is 1 or 0.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because the TTL or hop limit is 1 or 0.
     FibTtl,
-    /// The kernel routing stage passed the frame to the kernel, because the frame has IPv4 options or IPv6 extension
-    /// headers.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because the frame has IPv4 options or
+    /// IPv6 extension headers.
     FibOptions,
-    /// The kernel routing stage passed the frame to the kernel, because the frame's transport checksum is not complete
-    /// (checksum offload). The kernel's stack completes the checksum.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because the frame's transport checksum
+    /// is not complete (checksum offload). The kernel's stack completes the checksum.
     FibPartial,
-    /// The kernel routing stage passed the frame to the kernel, because the frame's route is a blackhole route.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because the frame's route is a
+    /// blackhole route.
     FibBlackhole,
-    /// The kernel routing stage passed the frame to the kernel, because the frame's route is an unreachable route.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because the frame's route is an
+    /// unreachable route.
     FibUnreachable,
-    /// The kernel routing stage passed the frame to the kernel, because the frame's route is a prohibit route.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because the frame's route is a prohibit
+    /// route.
     FibProhibit,
-    /// The kernel routing stage passed the frame to the kernel, because the frame has no route, or the frame's route
-    /// leads to this host or to a broadcast address.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because the frame has no route, or the
+    /// frame's route leads to this host or to a broadcast address.
     FibNoRoute,
-    /// The kernel routing stage passed the frame to the kernel, because forwarding is disabled on the
+    /// The kernel routing stage passed the frame to the kernel's network stack, because forwarding is disabled on the
     /// receiving device.
     FibDisabled,
-    /// The kernel routing stage passed the frame to the kernel, because the frame's route encapsulates packets.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because the frame's route encapsulates
+    /// packets.
     FibTunnel,
-    /// The kernel routing stage passed the frame to the kernel, because the next hop's Ethernet address is
-    /// unknown.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because the next hop's Ethernet address
+    /// is unknown.
     FibNeighbor,
-    /// The kernel routing stage passed the frame to the kernel, because the packet is longer than the MTU of
-    /// the route or the output device.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because the packet is longer than the
+    /// MTU of the route or the output device.
     FibTooLong,
-    /// The kernel routing stage passed the frame to the kernel, because a kernel helper failed or returned an
-    /// unknown code.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because a kernel helper failed or
+    /// returned an unknown code.
     FibFailed,
-    /// The kernel routing stage passed the frame to the kernel, because the output device is the receiving
-    /// device.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because the output device is the
+    /// receiving device.
     FibSameDevice,
-    /// The kernel routing stage passed the frame to the kernel, because the output device does not accept
-    /// redirected frames of this kind.
+    /// The kernel routing stage passed the frame to the kernel's network stack, because the output device does not
+    /// accept redirected frames of this kind.
     FibNoDevice,
     /// Flow steering passed the frame to the kernel on the CPU that received it. An exact flow or the table of
     /// hash buckets selected this target.
@@ -100,29 +105,29 @@ pub enum Counter {
     SteeringCpu,
     /// The filter replied to the frame, a TCP SYN to a protected service, with a SYN cookie.
     FilterAnswered,
-    /// The virtual router stage passed the frame to the kernel, because the frame's destination MAC address does not
-    /// belong to the router's port.
+    /// The virtual router stage passed the frame to the kernel's network stack, because the frame's destination MAC
+    /// address does not belong to the router's port.
     RouteStation,
-    /// The virtual router stage passed the frame to the kernel, because the frame's VLAN is not an interface of the
-    /// router.
+    /// The virtual router stage passed the frame to the kernel's network stack, because the frame's VLAN is not an
+    /// interface of the router.
     RouteTagged,
-    /// The virtual router stage passed the frame to the kernel, because one of the frame's IP addresses is never
-    /// routed, or the frame's source address is one of the router's own addresses.
+    /// The virtual router stage passed the frame to the kernel's network stack, because one of the frame's IP addresses
+    /// is never routed, or the frame's source address is one of the router's own addresses.
     RouteAddress,
-    /// The virtual router stage passed the frame to the kernel, because the TTL or hop limit is 1 or 0.
+    /// The virtual router stage passed the frame to the kernel's network stack, because the TTL or hop limit is 1 or 0.
     RouteTtl,
-    /// The virtual router stage passed the frame to the kernel, because the frame has IPv4 options or an IPv6
-    /// hop-by-hop header.
+    /// The virtual router stage passed the frame to the kernel's network stack, because the frame has IPv4 options or
+    /// an IPv6 hop-by-hop header.
     RouteOptions,
     /// The virtual router stage forwarded the frame according to a route and redirected it to the next hop.
     RouteForwarded,
     /// The virtual router stage dropped the frame, because the frame's route is a blackhole route.
     RouteBlackhole,
-    /// The stage of cached OpenFlow flows matched the frame with a flow and redirected it to the flow's
+    /// The frame matched a cached OpenFlow flow, and the stage of cached flows redirected the frame to the flow's
     /// output device.
     FlowForwarded,
-    /// The stage of cached OpenFlow flows dropped the frame, because the actions of the matching flow
-    /// drop it.
+    /// The frame matched a cached OpenFlow flow, and the stage of cached flows dropped the frame according to the
+    /// flow's actions.
     FlowDropped,
     /// The virtual router stage dropped the frame, because the frame failed the reverse path check: the route to its
     /// source leads to another interface or does not exist.

@@ -255,7 +255,7 @@ pub enum Error {
     /// A pin could not be created, opened or removed.
     #[error("pin {}: cannot {operation}: {source}; look at it with `bpftool link` and `ls {}`", .path.display(), .path.display())]
     Pin {
-        /// Path of the pin that the operation was for.
+        /// Path of the pin on which the operation failed.
         path: PathBuf,
         /// Description of the pin operation that failed.
         operation: &'static str,
@@ -343,8 +343,8 @@ fn load_advice(source: &io::Error) -> &'static str {
     }
 }
 
-/// Returns advice on how to remove an XDP program that this process did not attach. `ip link` cannot remove a
-/// program that a BPF link holds. The process that holds the link, or the link's pin, must be removed instead.
+/// Returns advice on how to remove an XDP program that this process did not attach. `ip link` cannot remove a program
+/// that a BPF link holds. Instead, the process that holds the link must be ended, or the link's pin must be removed.
 fn foreign_advice(device: &str, program: &ProgramOnDevice) -> String {
     match program.link {
         Some(link) if program.name.starts_with("trivium_") => format!(

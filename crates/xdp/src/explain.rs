@@ -16,7 +16,7 @@ use crate::{Attached, Constants, Counter, Error, Loaded, Verdict};
 /// Result of a test run (`BPF_PROG_TEST_RUN`) of a port's XDP program: how the program processes a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookSays {
-    /// Packet counter that the program incremented for the frame, which shows its outcome.
+    /// Packet counter that the program incremented for the frame. The counter shows the frame's outcome.
     pub counter: Counter,
     /// Verdict of the program. A test run has no AF_XDP socket, so a frame for the worker gets the verdict that the
     /// port's [`crate::WhenDown`] states.

@@ -1,5 +1,6 @@
-//! Queries for the XDP program that is attached to a device, and for the XDP features of its driver. Attaching and
-//! `trivium doctor` use them. Devices are looked up in the network namespace of the calling thread.
+//! Queries for the XDP program that is attached to a device, and for the XDP features of the device's driver. The
+//! functions that attach programs, and `trivium doctor`, use these queries. Devices are looked up in the network
+//! namespace of the calling thread.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -2,8 +2,10 @@
 //!
 //! - [`Generator`] sends frames to a device.
 //! - [`Sink`] counts and drops frames.
-//! - [`Pass`] passes frames to the kernel. It runs on the peers of veth devices, to which frames are redirected.
-//! - [`Redirect`] forwards frames without any other processing. It is the reference for measurements of data planes.
+//! - [`Pass`] passes frames to the kernel. This program is attached to the peer of a veth device to which frames are
+//!   redirected.
+//! - [`Redirect`] forwards frames without any other processing. This program is the reference for measurements of data
+//!   planes.
 //!
 //! A frame that is redirected to a veth device arrives only if the peer runs an XDP program or GRO. Otherwise
 //! the frame is lost without an error. A sink also drops ARP, so the neighbours must be static entries.

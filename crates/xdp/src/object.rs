@@ -1,6 +1,6 @@
-//! BPF objects that `build.rs` compiles from `bpf/`, and the loading of one program from an object after its
-//! constants are set. The libbpf object is dropped after loading. Only the descriptors of the program and its
-//! maps are kept.
+//! BPF objects that `build.rs` compiles from `bpf/`, and the loading of one program from an object after the object's
+//! constants are set. The libbpf object is dropped after loading. Only the descriptors of the program and its maps are
+//! kept.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -98,8 +98,8 @@ pub(crate) const ROUTE_CONF: &str = ".rodata.route";
 /// Name of the map that libbpf creates for the constant `route_vlans`, the router interfaces by VLAN.
 pub(crate) const ROUTE_VLANS: &str = ".rodata.vlans";
 /// Name of the map that libbpf creates for the constant `route_link_secrets`. The constant holds the secret values of
-/// two hashes of the virtual router stage: the hash by which it looks up on-link neighbours, and the hash that selects
-/// the bucket by which the frames of a flow keep their order.
+/// two hashes of the virtual router stage: the hash by which it looks up on-link neighbours, and the hash that assigns
+/// a flow to one of the buckets with which XDP program and workers keep frames in order.
 pub(crate) const ROUTE_LINKS: &str = ".rodata.links";
 /// Name of the map that libbpf creates for the constant `steer`, the configuration of flow steering.
 pub(crate) const STEER_CONF: &str = ".rodata.steer";

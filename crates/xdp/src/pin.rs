@@ -1,14 +1,15 @@
 //! Pin directories of ports in the BPF file system. `/sys/fs/bpf/trivium/<name>/` holds the link and the maps of a
-//! port's XDP program. A pinned link stays attached when its process ends. The link is pinned last and removed first. A
-//! directory with a link is therefore complete. A directory without a link was left by a process that ended early.
+//! port's XDP program. A pinned link stays attached when the process that created the link ends. The link is pinned
+//! last and removed first. A directory with a link is therefore complete. A directory without a link was left by a
+//! process that ended early.
 //!
 //! If a custom program runs in front of the port's program, the directory has a subdirectory `user`. It holds
 //! `program`, `next` (the array through which the program continues) and `maps`. The subdirectory is created under
 //! another name before the link runs the program, and renamed afterwards. If a process ends between these steps, the
 //! valid subdirectory is the one whose pin `program` is the program that the link runs.
 //!
-//! Only the user of the process may enter these directories. The reason: any user who can open a directory can lock it
-//! (`flock`), and a lock on a pin directory means that a process uses the pin.
+//! Only the user of the process may enter these directories, because any user that can open a directory can lock the
+//! directory (`flock`). A lock on a pin directory means that a process uses the pin.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;

@@ -1,6 +1,5 @@
-//! Functions of program stages that have the port of the stage as a parameter. They create a stage that shares maps
-//! with the port's current program, or read a stage from the program of a port that was taken over from another
-//! process.
+//! Functions of program stages that need a port ([`Attached`]). Some functions create a stage that shares maps with the
+//! port's current program. Others read a stage from the program of a port that was taken over from another process.
 
 use std::sync::Arc;
 

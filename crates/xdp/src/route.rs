@@ -457,7 +457,7 @@ impl RouteStage {
     /// Returns a copy of the stage that limits the rate of control packets to the kernel as `limits` specifies.
     /// `interface` is the number of the router interface that receives the port's untagged frames. Packets from known
     /// neighbours have rate limits of their own. Only a stage that forwards packets recognises known neighbours,
-    /// because the stage finds them with its routes.
+    /// because this requires the route tables.
     #[must_use]
     pub fn limited(self, limits: &PuntLimits, interface: u16) -> RouteStage {
         let mut maps = self.maps.shared();

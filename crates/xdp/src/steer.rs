@@ -10,7 +10,7 @@
 //!
 //! The programs of any number of ports can share one [`Steering`]. User space changes the exact flows and the table
 //! while frames are processed. Each lookup finds either the old or the new entry. The entries are in kernel maps. A
-//! process that takes over a pinned program reads these maps ([`Steering::of`]). They also hold the counts of the
+//! process that takes over a pinned program reads these maps ([`Steering::of`]). The maps also hold the counts of the
 //! entries, and state which entries were added at run time.
 
 mod flow;
@@ -125,10 +125,10 @@ pub(crate) enum Kind {
     Frags,
     /// Programs without multi-buffer support.
     Linear,
-    /// Multi-buffer programs in generic mode. The CPU map of these programs stays empty. A socket buffer
-    /// without the headroom that XDP requires is copied, and the copy does not carry the length of its
-    /// Ethernet header (`mac_len`). On another CPU the stack would take the Ethernet header for the IP header
-    /// and drop the packet (seen with Linux 6.18).
+    /// Multi-buffer programs in generic mode. The CPU map of these programs stays empty, because another CPU would drop
+    /// packets (seen with Linux 6.18). In generic mode, the kernel copies a socket buffer without the headroom that XDP
+    /// requires, and the copy lacks the length of the Ethernet header (`mac_len`). On another CPU, the stack would take
+    /// the Ethernet header of the copy for the IP header.
     Generic,
 }
 
@@ -309,8 +309,8 @@ impl Steering {
         Ok(true)
     }
 
-    /// Removes the exact flows that have expired at the time `now`, and returns their number. The program
-    /// already ignores expired flows.
+    /// Removes the exact flows that have expired at the time `now`, and returns their number. The program ignores
+    /// expired flows even before they are removed.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.

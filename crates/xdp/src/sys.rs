@@ -230,7 +230,7 @@ pub(crate) enum MapKind {
     /// Array that user space can map into its memory (mmap), for a slot of an outer map. The slot accepts arrays of any
     /// length.
     Inner,
-    /// Outer map: an array whose elements are maps of the kind of the template map.
+    /// Outer map: an array whose elements are maps of the same type as the template map.
     Outer,
     /// Array of devices for redirects (DEVMAP).
     Devices,

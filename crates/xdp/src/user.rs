@@ -1,6 +1,6 @@
-//! Custom program in front of a port's program. The custom program receives each frame first. Its verdict is final,
-//! unless it continues with the port's program with a tail call through the program array `trivium_next`. The only slot
-//! of the array holds the port's program.
+//! Custom program in front of a port's program. The custom program receives each frame first. The verdict of the custom
+//! program is final, unless the custom program continues with the port's program by a tail call through the program
+//! array `trivium_next`. The only slot of the array holds the port's program.
 //!
 //! ```text
 //!   link --> custom program --verdict--> (final)

@@ -148,8 +148,9 @@ fn open_checksums_go_up_where_senders_leave_them() {
     Rig::new(&AnswerPort { partial_checksums: true, ..ANSWER }).goes(&complete, 1);
 }
 
-/// The worker would have forwarded each frame that the hook forwards, to the same next hop and with the same content.
-/// The hook passes a frame on only if it cannot forward the frame as the worker would.
+/// If the hook forwards a random frame, the worker's decision must be to forward the frame too, to the same next hop
+/// and with equal content. The hook leaves a frame to the worker or the kernel only if the hook cannot forward the
+/// frame as the worker would.
 #[test]
 fn the_hook_and_the_worker_decide_alike() {
     need_root!();
@@ -206,7 +207,7 @@ fn the_hook_and_the_worker_decide_alike() {
 }
 
 /// Three veth pairs of a router. The hook on the first device forwards frames according to the tables. The peers of the
-/// other two devices count the frames that arrive, or pass them.
+/// other two devices count the frames that arrive, or pass them to the kernel.
 struct Line {
     namespace: Namespace,
     port: Attached,
@@ -235,7 +236,7 @@ impl Line {
         Line { namespace, port, tables, far, near, _own: own }
     }
 
-    /// Returns traffic to 16 destinations from 198.51.100.0.
+    /// Returns traffic to 16 consecutive destination addresses, starting with 198.51.100.0.
     fn traffic(&self) -> Traffic {
         Traffic {
             destination_mac: NEAR[0],

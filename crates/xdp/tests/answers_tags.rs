@@ -110,8 +110,8 @@ fn everything_else_with_a_tag_goes_up_as_it_came() {
     assert_eq!(rig.see(&other), (Verdict::Pass, Counter::RouteTagged, other.clone()));
 }
 
-/// Returns a source address with any kind of reverse path: through n1, through n2, the default route, no route, several
-/// next hops, or VLANs.
+/// Generates source addresses with every kind of reverse path: through n1, through n2, by the default route, no route,
+/// several next hops, or through VLANs.
 fn source4() -> impl Strategy<Value = [u8; 4]> {
     select(vec![
         [10, 0, 1, 2],
@@ -146,7 +146,8 @@ fn source6() -> impl Strategy<Value = [u8; 16]> {
     select(all.to_vec()).prop_map(|text| text.parse::<std::net::Ipv6Addr>().unwrap().octets())
 }
 
-/// Returns frames with sources of all kinds, and the number of the receiving interface.
+/// Generates pairs of the number of the receiving interface and a frame. The sources of the frames have all kinds of
+/// reverse paths.
 fn arriving() -> impl Strategy<Value = (usize, Vec<u8>)> {
     (select(vec![0_usize, 3, 4]), frame(), source4(), source6()).prop_map(|(by, mut frame, four, six)| {
         if frame[12..15] == [8, 0, 0x45] {

@@ -1,5 +1,5 @@
-//! Tests of attach modes, their fallbacks, foreign programs, and of the frames that reach the socket and the
-//! kernel.
+//! Tests of attaching a port's XDP program: XDP modes and fallbacks, devices with foreign programs, and the frames that
+//! reach the AF_XDP socket and the kernel.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 

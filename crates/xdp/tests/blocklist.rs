@@ -84,7 +84,7 @@ fn covered(prefixes: &BTreeSet<Prefix>, address: IpAddr) -> bool {
     prefixes.iter().any(|prefix| prefix.contains(address))
 }
 
-/// Returns prefixes from a few address ranges, so that many prefixes are nested or adjacent.
+/// Generates prefixes from a few address ranges, so that many prefixes are nested or adjacent.
 fn prefix() -> impl Strategy<Value = Prefix> {
     let v4 = (select(vec![0x0a00_0000_u32, 0x0a00_0100, 0xffff_ff00]), 0..512_u32, 0..=32_u8)
         .prop_map(|(base, host, length)| (Ipv4Addr::from_bits(base ^ host).into(), length));
@@ -165,7 +165,7 @@ fn changes_agree_with_the_prefixes() {
     runner.run(&cases, check).unwrap();
 }
 
-/// Returns a generator of pseudo-random numbers, equal in every run.
+/// Returns a generator of pseudo-random numbers. The sequence of numbers is the same in every run.
 fn noise(mut state: u64) -> impl FnMut() -> u64 {
     move || {
         state ^= state << 13;
@@ -227,8 +227,8 @@ fn large_lists_hold_every_prefix_and_no_more() {
     }
 }
 
-/// Checks that the program uses a list that was built separately and then replaced the list of the filter, including
-/// later changes of the list.
+/// If a block list that was built separately replaces the list of a filter, the XDP program must use the new list,
+/// including later changes of the list.
 #[test]
 fn a_filter_continues_with_a_list_that_was_built_apart() {
     need_root!();
@@ -257,8 +257,8 @@ fn a_filter_continues_with_a_list_that_was_built_apart() {
     assert_eq!(drops(&port), [true, false, false]);
 }
 
-/// While other entries of the list change, look-ups always find an address that stays listed, and never an address that
-/// is never listed.
+/// While other entries of the list change, a look-up must always find an address that stays in the list, and must never
+/// find an address that is never in the list.
 #[test]
 fn look_ups_are_never_torn() {
     need_root!();

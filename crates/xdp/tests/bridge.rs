@@ -35,8 +35,8 @@ const PORT: BridgePort = BridgePort {
     partial_checksums: false,
 };
 
-/// A bridge in which port 1 has a hook and port 2 is another device. Station A is on port 1, and station B is on port
-/// 2.
+/// A bridge in which port 1 has a hook (XDP program) and port 2 is another device. Station A is on port 1, and station
+/// B is on port 2.
 struct Rig {
     table: StationTable,
     devices: BridgeDevices,
@@ -73,7 +73,7 @@ impl Rig {
         self.attached.prepare_stage(StageChange::Bridge(Some(stage))).unwrap()
     }
 
-    /// Returns the verdict on a frame, the counter that it incremented, and the frame afterwards.
+    /// Runs the program on a frame. Returns the verdict, the only counter that changed, and the frame after the run.
     fn see(&self, loaded: &Loaded, frame: &[u8]) -> (Verdict, Counter, Vec<u8>) {
         let before = self.attached.counters().unwrap();
         let run = loaded.test_run_from(frame, Some((self.near, 0)), 1).unwrap();
@@ -305,7 +305,8 @@ fn a_station_seen_elsewhere_is_taken_out_at_once() {
     assert!(!rig.answers(PORT, &frame(B, A, &[])));
 }
 
-/// Frames of a station that does not fit into the table go to the worker. All other frames are still forwarded.
+/// Frames from or to a station that does not fit into the MAC table go to the worker. All other frames are still
+/// forwarded.
 #[test]
 fn a_full_table_leaves_the_rest_to_the_worker() {
     need_root!();

@@ -229,7 +229,8 @@ fn with_route() -> ProgramInfo {
     attached.prepare_stage(StageChange::Steering(Some(&steering))).unwrap().info().unwrap()
 }
 
-/// Returns filters of one field, and of every field with every action.
+/// Returns named lists of filter rules: three lists with one rule for one or two fields, and one list of 65 rules for
+/// every field, with several actions.
 fn filters() -> [(&'static str, Vec<Rule>); 4] {
     let rule = |name: &str, matches: Match| Rule {
         name: name.to_owned(),

@@ -22,7 +22,7 @@ use xdp::fib::FibPort;
 /// IP protocol of marker frames. The arrival of a marker frame shows that all frames before it have arrived.
 const BARRIER: u8 = 253;
 
-/// Returns destination addresses, one for each kind of route. Each address has a different last octet.
+/// Generates destination addresses, one for each kind of route. Each address has a different last octet.
 fn address4() -> impl Strategy<Value = [u8; 4]> {
     let usual = select(vec![[10, 0, 2, 2], [198, 51, 100, 7], [203, 0, 113, 9], [8, 8, 8, 8], [10, 0, 3, 2]]);
     let special = select(vec![
@@ -143,7 +143,7 @@ fn packet6() -> impl Strategy<Value = (u16, Vec<u8>)> {
     )
 }
 
-/// Returns frames that are sometimes longer than their packet, truncated, or changed in one byte.
+/// Generates frames that are sometimes longer than their packet, truncated, or changed in one byte.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let packet = prop_oneof![packet4(), packet6()];
     let to = prop_oneof![

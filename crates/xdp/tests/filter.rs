@@ -30,7 +30,8 @@ fn compile(set: &RuleSet) -> Option<Compiled> {
     }
 }
 
-/// Loads a bridged port without a socket, which passes the frames that the filter lets through.
+/// Loads the program of a bridged port without a socket. The program passes the frames that the filter lets through to
+/// the kernel.
 fn load(set: &RuleSet) -> Option<(Filter, Loaded)> {
     let compiled = compile(set)?;
     let filter =
@@ -39,7 +40,7 @@ fn load(set: &RuleSet) -> Option<(Filter, Loaded)> {
     Some((filter, loaded))
 }
 
-/// Returns the outcome of a frame in the hook.
+/// Runs the hook's filter on a frame and returns the outcome.
 fn see(loaded: &Loaded, frame: &[u8]) -> Outcome {
     let before = loaded.counters().unwrap();
     let run = loaded.test_run(frame).unwrap();
@@ -67,8 +68,8 @@ fn compare(set: &RuleSet, frames: &[Vec<u8>]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Returns the outcome of a frame in a worker. The first `head` bytes of the frame are in one slice, and the filter
-/// must fetch later bytes.
+/// Runs a worker's filter on a frame and returns the outcome. The first `head` bytes of the frame are in one slice, and
+/// the filter must fetch later bytes.
 fn judge(filter: &WorkerFilter, frame: &[u8], head: usize, look: Look) -> Outcome {
     let rest = |offset: usize, piece: &mut [u8]| {
         let found = frame.get(offset..offset + piece.len());
@@ -291,8 +292,8 @@ struct Services {
     _tcp: Vec<TcpListener>,
 }
 
-/// The port that rules protect. `OPEN` is an open port, and `MARK` is the port of the frame whose arrival shows that
-/// all earlier frames have arrived.
+/// Transport port of the services that the rules protect. `OPEN` is the port of unprotected services, and `MARK` is the
+/// destination port of the frame whose arrival shows that all earlier frames have arrived.
 const CLOSED: u16 = 22;
 const OPEN: u16 = 23;
 const MARK: u16 = 24;
@@ -336,8 +337,8 @@ impl Services {
         }
     }
 
-    /// Returns the numbers of datagrams and SYNs of these frames that the services on both ports have
-    /// received.
+    /// Sends these frames. Returns two numbers of datagrams and SYNs: those that the services on the port [`CLOSED`]
+    /// have received, and those that the services on the port `OPEN` have received.
     fn deliver(&self, frames: &[Vec<u8>]) -> [usize; 2] {
         let mut counts = [0; 2];
         // Few frames at a time, so that no queue is full.
@@ -372,7 +373,8 @@ impl Services {
     }
 }
 
-/// Returns rules of each kind that keep all packets from the port [`CLOSED`].
+/// Returns named lists of rules. Each list keeps all packets away from the port [`CLOSED`], with rules of a different
+/// kind.
 fn closed() -> Vec<(&'static str, Vec<Rule>)> {
     let to = |name: &str, protocol, ports: std::ops::RangeInclusive<u16>, action| {
         let mut rule = rule(name, action);

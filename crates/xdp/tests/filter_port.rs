@@ -1,4 +1,5 @@
-//! Tests of the filter on a port: replacement under load, pins and swaps, samples, and limits.
+//! Tests of the filter on a port: replacement of the rules under load, pins and replacements of the port's program,
+//! samples, and rate limits.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -120,7 +121,8 @@ fn rates_are_kept() {
     assert!(passed <= allowed + 1.0 && passed >= allowed * 0.9, "{passed} of {allowed}");
 }
 
-/// Returns a port that passes two frames of each source, with buckets for `sources` sources at a time.
+/// Returns a filter that passes two frames of each source, and a port's program with this filter. The filter has rate
+/// limit buckets for `sources` sources at a time.
 fn limiting_sources(sources: u32) -> (Filter, Loaded) {
     // The rate is one frame per hour, so that no token is added during the test.
     let rate = Rate { unit: RateUnit::Packets, amount: 1, per: Duration::from_secs(3600), burst: 2 };
@@ -132,7 +134,7 @@ fn limiting_sources(sources: u32) -> (Filter, Loaded) {
     (filter, loaded)
 }
 
-/// Returns whether a frame of this source passes. Checks that a dropped frame is over the rate.
+/// Returns whether a frame of this source passes. Checks that a dropped frame is counted as exceeding a rate limit.
 fn passes(loaded: &Loaded, source: u32) -> bool {
     let limited = || loaded.counters().unwrap().get(Counter::FilterLimited);
     let frame = frame4(std::net::Ipv4Addr::LOCALHOST, |ip| ip[12..16].copy_from_slice(&source.to_be_bytes()));

@@ -34,7 +34,7 @@ const REDIRECT: u32 = 4;
 /// Code that a helper returns for an invalid argument.
 const EINVAL: i32 = -22;
 
-/// Values of `enum forced_helper`.
+/// Helper whose code the test chooses: the values of `enum forced_helper`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Helper {
     None,
@@ -61,7 +61,8 @@ struct Forced {
 }
 
 impl Forced {
-    /// Loads the program. `constants` holds the contents of sections, identified by the ends of the sections' names.
+    /// Loads the program. `constants` holds the contents of read-only data sections. A section is identified by the end
+    /// of its name, for example by `conf` for `.rodata.conf`.
     fn new(helper: Helper, code: i32, constants: &[(&str, Vec<u8>)]) -> Forced {
         static OBJECT: OnceLock<Vec<u8>> = OnceLock::new();
         let object = OBJECT.get_or_init(|| {
@@ -145,7 +146,7 @@ impl Forced {
         values.iter().map(|value| u64::from_ne_bytes(value[..8].try_into().unwrap())).sum()
     }
 
-    /// Returns the verdict, the only counter that changed, and the frame afterwards.
+    /// Runs the program on a frame. Returns the verdict, the only counter that changed, and the frame after the run.
     fn run(&self, ingress: u32, frame: &[u8]) -> (u32, Counter, Vec<u8>) {
         let count = || Counter::ALL.map(|counter| self.sum("counters", counter as u32));
         let before = count();
@@ -317,8 +318,8 @@ fn steering() {
     }
 }
 
-/// Tests the routing stage: the frame goes to the next hop of the table. If any helper returns an error, the frame goes
-/// to the worker.
+/// Tests the virtual router stage: the frame goes to the next hop in the route table. If any helper returns an error,
+/// the frame goes to the worker.
 #[test]
 fn routes() {
     need_root!();
@@ -369,8 +370,8 @@ fn routes() {
     assert!(after.len() >= pop.len() - 10);
 }
 
-/// Tests the flow stage: if a helper fails after headers may have been written, the frame can no longer go to the
-/// worker and is counted as lost.
+/// Tests the stage of cached flows: if a helper fails after headers may have been written, the frame can no longer go
+/// to the worker and is counted as lost.
 #[test]
 fn flows() {
     need_root!();

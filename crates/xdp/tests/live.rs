@@ -1,4 +1,4 @@
-//! Tests of the traffic generator and the receiving programs on real devices.
+//! Tests of the traffic generator and of the programs that drop, pass or redirect its frames, on veth devices.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -80,7 +80,7 @@ fn stops_when_told() {
     assert_eq!(offered.packets, 0);
 }
 
-/// Returns the frames that the peer device receives.
+/// Sends `packets` frames on a veth device, and returns the frames that the peer device receives.
 fn received(traffic: &Traffic, namespace: &Namespace, packets: u64) -> Vec<Vec<u8>> {
     let (a, b) = namespace.veth("va", "vb", "");
     let _pass = Pass::attach(b, AttachMode::Native).unwrap();
@@ -92,7 +92,7 @@ fn received(traffic: &Traffic, namespace: &Namespace, packets: u64) -> Vec<Vec<u
     frames
 }
 
-/// Returns the one's complement sum over the IP header, which is 0xffff when the checksum is right.
+/// Returns the one's complement sum over the IP header, which is 0xffff if the header checksum is correct.
 fn header_sum(frame: &[u8]) -> u16 {
     let mut sum: u32 =
         frame[14..34].chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
@@ -146,8 +146,9 @@ fn random_order_is_repeatable_and_reaches_all_flows() {
     assert_eq!(set(&random), set(&in_turn));
 }
 
-/// The generator reuses pages after the receiver has changed them, and must not send the changes. In this test the
-/// receiver is the kernel, which routes the frames and thereby rewrites both MAC addresses and the TTL.
+/// The generator reuses the memory of sent frames, which the receiver may have changed. The generator must write all
+/// headers again. In this test the receiver is the kernel, which routes the frames and thereby rewrites both MAC
+/// addresses and the TTL.
 #[test]
 fn headers_are_written_anew() {
     need_root!();

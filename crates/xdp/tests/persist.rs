@@ -25,7 +25,7 @@ fn attach(ifindex: u32, pin: Option<&Pin>) -> Attached {
     loaded.attach(ifindex, AttachMode::Native, pin.map(|pin| pin.0.clone())).unwrap()
 }
 
-/// A pin path of one test, removed on drop.
+/// A pin directory of one test. It is removed when the value is dropped.
 struct Pin(PinPath);
 
 impl Pin {
@@ -279,7 +279,7 @@ fn hand_over_of_something_else_is_refused() {
 
 const HOLDER: &str = "XDP_TEST_HOLDER";
 
-/// Not a test, but the process that another test starts and kills. The process holds a port until it is killed.
+/// Not a test. Another test runs this function in a child process, which holds a port until the test kills the process.
 #[test]
 fn holder() {
     let Ok(order) = std::env::var(HOLDER) else { return };
@@ -300,7 +300,7 @@ fn namespace_index() -> u32 {
     support::sh("ip -o link show dev vb").split(':').next().unwrap().parse().unwrap()
 }
 
-/// Starts a holder and waits until it holds the port.
+/// Starts a child process that runs [`holder`], and waits until the process holds the port.
 fn start_holder(namespace: &str, pin: &str) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "holder", "--nocapture"])

@@ -22,7 +22,7 @@ use tables::{ANSWER, Rig, hop, next_hops, tagged};
 use xdp::route::{Own, PUNT_CLASSES, PuntLimits, PuntPeer, PuntRate, RoutePort, RouteStage};
 use xdp::{Counter, Loaded, Owner, PortProgram, StageChange, Verdict, WhenDown};
 
-/// Interface number of the port. The number 0 belongs to another interface.
+/// Number of the router interface that receives the port's untagged frames.
 const INTERFACE: u16 = 5;
 const PORT: RoutePort = RoutePort { mac: NEAR[0], vrrp: false };
 
@@ -64,7 +64,7 @@ const FRAMES: [&str; 33] = [
     "ip_dst=224.0.0.251,udp,dst_port=5353",
 ];
 
-/// Counters for the kinds of frames whose rate is limited.
+/// Counters of the frames to which the rate limits apply and that the hook passed to the kernel.
 const LIMITED: [Counter; 4] =
     [Counter::PassedControl, Counter::PassedGroup, Counter::PassedLocal4, Counter::PassedLocal6];
 

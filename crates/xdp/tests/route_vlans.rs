@@ -31,7 +31,8 @@ fn tagged(frame: &[u8], protocol: u16, control: u16) -> Vec<u8> {
     [&frame[..12], &protocol.to_be_bytes(), &control.to_be_bytes(), &frame[12..]].concat()
 }
 
-/// Returns the verdict on a frame and the one counter that changed. The frame must be unchanged.
+/// Runs the program on a frame. Returns the verdict and the only counter that changed. The program must not change the
+/// frame.
 fn see(loaded: &Loaded, frame: &[u8]) -> (Verdict, Counter) {
     let before = loaded.counters().unwrap();
     let run = loaded.test_run(frame).unwrap();
@@ -108,7 +109,7 @@ fn frames_of_its_vlans_go_up_and_others_stay() {
     }
 }
 
-/// A pin that is removed on drop.
+/// A pin directory that is removed when the value is dropped.
 struct Removed(PinPath);
 
 impl Drop for Removed {

@@ -101,8 +101,8 @@ fn a_full_socket_is_told_from_a_device_that_takes_nothing() {
     assert_eq!(lost(&losses, b, LossEvent::Device), counted);
 }
 
-/// A ring with enough space reports every lost frame. If the ring is too small, the losses that are not reported are
-/// counted.
+/// Every lost frame is reported if the ring buffer has enough space. If the ring buffer is too small, the losses that
+/// are not reported are counted.
 #[test]
 fn losses_are_told_one_by_one() {
     need_root!();

@@ -78,7 +78,7 @@ impl Port {
         (run.verdict, moved, run.frame)
     }
 
-    /// Returns the verdict and its counter. The frame must be unchanged.
+    /// Returns the verdict on a frame and the only counter that changed. The program must not change the frame.
     fn see(&self, frame: &[u8]) -> (Verdict, Counter) {
         let (verdict, moved, after) = self.run(frame);
         assert_eq!(after, frame);
@@ -578,7 +578,7 @@ fn incoming_cpu(socket: &UdpSocket) -> u32 {
     cpu
 }
 
-/// Creates a veth pair, and a socket that receives what the generator sends to the second device. Returns all three.
+/// Creates a veth pair, and a socket for the generator's datagrams on its second device. Returns devices and socket.
 fn receiver(namespace: &Namespace) -> (u32, u32, UdpSocket) {
     let (far, near) = namespace.veth("va", "vb", "");
     support::sh("ethtool -K vb gro on");

@@ -66,7 +66,7 @@ enum Fate {
 }
 
 impl Hook {
-    /// Returns the outcome of a frame, and the frame afterwards.
+    /// Runs the program on a frame. Returns the outcome, and the frame after the run.
     fn run(&self, frame: &[u8]) -> (Fate, Vec<u8>) {
         let before = self.loaded.counters().unwrap();
         let run = self.loaded.test_run(frame).unwrap();
@@ -580,8 +580,8 @@ fn a_full_memory_forgets_the_oldest() {
     assert!(known <= 200, "{known}");
 }
 
-/// The hook passes a SYN to each address and port of a service at intervals, and stores the time. Forged SYNs to many
-/// ports do not displace the clients of the rule.
+/// At intervals, the hook passes a SYN to each address and port of a service, and stores the time of this SYN. Forged
+/// SYNs to many ports do not displace the clients of the rule.
 #[test]
 fn syns_of_forged_sources_to_many_ports_displace_no_client() {
     need_root!();
@@ -605,8 +605,8 @@ fn syns_of_forged_sources_to_many_ports_displace_no_client() {
     assert_eq!(hook.fate(&Segment { client: 201, ..data }), Fate::Dropped, "another client is not");
 }
 
-/// A rule for many addresses and ports passes 1,000 SYNs at once and 1,000 a second, whatever their addresses and
-/// ports are. The other SYNs are answered.
+/// A rule for many addresses and ports passes 1,000 SYNs at once and 1,000 a second, whatever their addresses and ports
+/// are. The hook answers the other SYNs with cookies.
 #[test]
 fn a_rule_passes_only_a_limited_number_of_syns_to_its_services() {
     need_root!();

@@ -1,5 +1,5 @@
-//! Tests of custom programs in front of a port's program: verdicts, refusals, swaps on both sides, pins, and
-//! the state after removals.
+//! Tests of custom programs in front of a port's program: verdicts, refused programs, replacement of either program,
+//! pins, and the state after a removal.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -68,7 +68,7 @@ fn generator(ifindex: u32, frames: &[Vec<u8>]) -> Generator {
     Generator::replay(&Replay { ifindex, frames, order: Order::InTurn, rate: None, park: true }).unwrap()
 }
 
-/// A pin path of one test, removed on drop.
+/// A pin directory of one test. It is removed when the value is dropped.
 struct Pin(PinPath);
 
 impl Pin {
@@ -104,8 +104,8 @@ fn on_device(ifindex: u32) -> String {
     xdp::inspect(ifindex).unwrap().map(|program| program.name).unwrap_or_default()
 }
 
-/// Every verdict of the custom program is final. A frame that continues gets the port's verdict, and without
-/// a port the statement after the tail call runs.
+/// Every verdict of the custom program is final. If the custom program continues, the frame gets the verdict of the
+/// port's program. Without a port's program, the statement after the tail call runs.
 #[test]
 fn every_verdict_is_final_but_going_on() {
     need_root!();
@@ -180,7 +180,7 @@ fn the_reflector_answers_echo_alone() {
     }
 }
 
-/// Returns the loader's error message and advice for an object.
+/// Returns the error message and the advice with which the loader refuses an object.
 fn refusal(object: &[u8], wanted: Option<&str>, multi_buffer: bool) -> (String, String) {
     match UserProgram::load(object, wanted, multi_buffer) {
         Err(Error::User(error)) => (error.to_string(), error.advice()),
@@ -439,8 +439,8 @@ fn half_made_pins_are_put_right() {
     assert!(port.user().is_none() && !pin.there("user") && !pin.there("user-old"));
 }
 
-/// If the array's pin is removed by hand, the custom program can no longer continue with the port's program. The
-/// adopting process then detaches the custom program.
+/// If the pin of the custom program's tail call array is removed by hand, the custom program can no longer continue
+/// with the port's program. The adopting process then detaches the custom program.
 #[test]
 fn a_program_without_its_port_is_taken_off() {
     need_root!();
@@ -482,8 +482,8 @@ fn a_hand_over_takes_the_program_along() {
     }
 }
 
-/// When the device is deleted, the custom program stays with the holder of the port. It can be put in front
-/// of the next port with its counts.
+/// When the device is deleted, the process that holds the port keeps the custom program. The process can put the
+/// program in front of another port, and the program's counts are kept.
 #[test]
 fn a_program_outlives_its_device() {
     need_root!();
@@ -509,8 +509,8 @@ fn a_program_outlives_its_device() {
     assert_eq!(port.counters().unwrap().get(Counter::DownDropped), 3);
 }
 
-/// Pin paths that an object declares are ignored. Its maps are pinned with the port, and removed with the
-/// program.
+/// Pin paths that an object declares are ignored. The maps of the object are pinned in the port's pin directory, and
+/// the pins are removed with the program.
 #[test]
 fn maps_are_pinned_by_the_port_alone() {
     need_root!();

@@ -104,7 +104,7 @@ impl Rig {
         Rig { attached, table, stage, _devices: devices, _socket: socket, _namespace: namespace }
     }
 
-    /// Returns the verdict, the only counter that changed, and the frame afterwards.
+    /// Runs the program on a frame. Returns the verdict, the only counter that changed, and the frame after the run.
     fn see(&self, frame: &[u8]) -> (Verdict, Counter, Vec<u8>) {
         let before = self.attached.counters().unwrap();
         let run = self.attached.user().unwrap().test_run(frame).unwrap();
@@ -115,7 +115,7 @@ impl Rig {
         (run.verdict, moved[0], run.frame)
     }
 
-    /// Returns a frame that goes to the worker, although the hook could forward it.
+    /// Sends a frame that the hook could forward to the worker instead. Returns the frame as the worker receives it.
     fn up(&self, frame: &[u8]) -> Vec<u8> {
         self.stage.orders().set_bypass(true);
         let (verdict, counter, after) = self.see(frame);

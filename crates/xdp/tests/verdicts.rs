@@ -31,7 +31,8 @@ impl Port {
         Port { loaded, _socket: socket }
     }
 
-    /// Returns the verdict on a frame and the one counter that changed. The frame must be unchanged.
+    /// Runs the program on a frame. Returns the verdict and the only counter that changed. The program must not change
+    /// the frame.
     fn see(&self, frame: &[u8]) -> (Verdict, Counter) {
         let before = self.loaded.counters().unwrap();
         let run = self.loaded.test_run(frame).unwrap();

@@ -45,7 +45,7 @@ pub fn set(field: Field, value: u128) -> Action {
     Action::Set { field, value, mask: field.all_ones(), load: false }
 }
 
-/// Builds a TCP packet over IPv4, tagged or not, with correct checksums.
+/// Builds a frame with a TCP packet over IPv4, with or without a VLAN tag, and with correct checksums.
 pub fn tcp(vlan: Option<u16>, src: [u8; 4], dst: [u8; 4], ports: (u16, u16), ttl: u8) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
     if let Some(vid) = vlan {
@@ -77,7 +77,7 @@ pub fn asked<'a>(flow: &'a Flow, frame: Option<&'a [u8]>) -> TranslationInput<'a
     TranslationInput { flow, frame, trace: false }
 }
 
-/// Returns the transmitted frames with their ports.
+/// Translates and executes the rules for a frame. Returns each transmitted frame with its output port.
 pub fn run(pipeline: &Pipeline, frame: &[u8], in_port: u32) -> Vec<(PortId, Vec<u8>)> {
     let flow = read(frame, in_port);
     let translated = pipeline.translate(asked(&flow, Some(frame)));

@@ -303,8 +303,8 @@ fn queries_that_ip_discards_have_no_effect() {
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
 }
 
-/// One port sends 1,100 reports per second. The snooper's ring still has space for other ports, because each port is
-/// limited to 100 copies per second and bursts of 50.
+/// One port sends 1,100 reports per second. Reports from other ports still reach the snooper, because the bridge copies
+/// at most 100 packets per second of one port to the snooper, with bursts of 50.
 #[test]
 fn a_flood_of_reports_has_a_share_of_the_copies() {
     let mut lab = Lab::new();

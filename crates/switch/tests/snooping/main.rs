@@ -296,8 +296,8 @@ fn without_a_querier_all_groups_flood() {
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
 }
 
-/// If a flood of reports on a port exceeds the limit of copies, reports of other listeners on this port can be lost.
-/// These listeners stay in their groups.
+/// If a flood of reports on a port exceeds the limit on copies to the snooper, the reports of other listeners on this
+/// port can be lost. The memberships of these listeners must not end.
 #[test]
 fn listeners_behind_a_port_whose_copies_were_left_out_stay() {
     let mut lab = Lab::new();

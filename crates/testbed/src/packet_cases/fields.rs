@@ -211,7 +211,8 @@ fn beside(name: &'static str, form: Form) -> [PacketCase; 2] {
     ]
 }
 
-/// Returns the cases for fields that are not in the lists of this module.
+/// Returns the cases for the remaining fields, such as `in_port` and `actset_output`. These cases are written
+/// individually, because they need special rules.
 fn others() -> Vec<PacketCase> {
     let tcp = frames::tcp();
     let from = |last: u128| with(&tcp, 48, 48, 0x0200_0000_0000 + last);

@@ -1,5 +1,5 @@
-//! Frame sequence numbers with which XDP programs and workers keep the frames of a flow in order: `struct
-//! bridge_order`, one for each receive queue.
+//! Frame sequence numbers with which XDP programs and workers keep the frames of a flow in order. The numbers of each
+//! receive queue are in a `struct bridge_order`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,8 +26,8 @@ const BYPASS: usize = 11;
 /// runs use `BYPASSED_TEST`, because they have no worker.
 const BYPASSED: u64 = 1;
 const BYPASSED_TEST: u64 = 2;
-/// Constant (`BRIDGE_MARK`) that is combined with the sequence number in an encoded `Mark`. It distinguishes a sequence
-/// number from other bytes in front of a frame.
+/// Constant (`BRIDGE_MARK`) that is combined with the sequence number in an encoded `Mark`. The constant distinguishes
+/// a sequence number from other bytes in front of a frame.
 const MARK: u32 = 0x5472_6976;
 
 /// Sequence number of a frame among the frames that one receive queue sends to the worker. The XDP program
@@ -140,10 +140,9 @@ impl Orders {
         (half(read(SENT)), half(read(DONE)))
     }
 
-    /// Returns the number of frames of a receive queue that went to the worker only because the
-    /// worker still held earlier frames of their flow. The number wraps at 2^32. A frame without
-    /// space for a sequence number is not included, because the worker cannot report when the frame
-    /// leaves.
+    /// Returns the number of frames of a receive queue that went to the worker only because the worker still held
+    /// earlier frames of their flow. The number wraps at 2^32. A frame with too little headroom for a sequence number
+    /// is not included, because the worker cannot report when the frame leaves.
     #[must_use]
     pub fn waiting(&self, queue: u32) -> u32 {
         let word = self.word(queue, SENT).map_or(0, |word| word.load(Ordering::Acquire));

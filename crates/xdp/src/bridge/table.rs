@@ -86,8 +86,8 @@ pub struct StationTable {
 }
 
 impl StationTable {
-    /// Creates a station table with space for about `stations` stations. `seed` is the key of the hash
-    /// function. It should be secret and random, because otherwise senders could fill a chosen bucket.
+    /// Creates a station table with space for about `stations` stations. `seed` is the key of the hash function. The
+    /// seed should be secret and random, because otherwise senders could fill a chosen bucket.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -151,8 +151,8 @@ impl StationTable {
         true
     }
 
-    /// Removes a station. A frame that arrives later does not find it. Any thread may call this function at any time.
-    /// Returns `false` if the station was not present.
+    /// Removes a station. Lookups for frames that arrive later no longer find the station. Any thread may call this
+    /// function at any time. Returns `false` if the station was not present.
     pub fn remove(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
         let mut found = false;

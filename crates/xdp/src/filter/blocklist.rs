@@ -21,7 +21,7 @@ use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 pub(super) const OUTER: &str = "filter_lists";
 const INNER: &str = "filter_list";
-/// Number of attempts to build a lookup table. Each attempt uses twice the space of the previous one.
+/// Maximum number of attempts to build a lookup table. Each attempt uses twice the space of the previous one.
 const ATTEMPTS: usize = 6;
 /// Maximum time that a call of [`Blocklist::expire`] spends on removing prefixes. The next call continues with the
 /// other expired prefixes.
@@ -158,7 +158,7 @@ impl Blocklist {
         Ok(())
     }
 
-    /// Replaces the list with `built`: its prefixes, end times and lookup table. Each frame is processed with either
+    /// Replaces the list with `built`: its prefixes, expiry times and lookup table. Each frame is processed with either
     /// the old list or the new one. The duration of the call does not depend on the number of prefixes, so a caller can
     /// build a long list while the current one is in use. Returns the old contents. Dropping the old contents takes
     /// long if there are many prefixes.
@@ -285,7 +285,7 @@ impl Blocklist {
         }
     }
 
-    /// Returns whether the list contains exactly this prefix until an end time.
+    /// Returns whether the list contains exactly this prefix, and the prefix has an expiry time.
     #[must_use]
     pub fn expires(&self, prefix: Prefix) -> bool {
         self.deadlines.contains_key(&prefix)

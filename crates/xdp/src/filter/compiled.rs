@@ -71,7 +71,8 @@ pub struct Compiled {
     /// Classes of the values that byte patterns require. The key consists of the index of a place in the frame and the
     /// value that a pattern requires at this place.
     pub(super) probes: BTreeMap<(u32, u64), u32>,
-    /// Kernel maps with the tables, except the rules. Filled by [`Compiled::create_maps`].
+    /// Kernel maps with the tables. The list of rules is in another map, which belongs to one filter. Set by
+    /// [`Compiled::create_maps`].
     pub(super) maps: OnceLock<Arc<TableMaps>>,
 }
 
@@ -116,8 +117,8 @@ impl Compiled {
     }
 
     /// Creates the kernel maps of the tables. [`super::Filter`] then uses these maps. Writing large tables takes long,
-    /// so a caller with a lock calls this function before it locks. If the maps are not created in advance, the filter
-    /// creates them.
+    /// so a caller that must lock the filter calls this function before it takes the lock. If the maps are not created
+    /// in advance, the filter creates them.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -198,8 +199,9 @@ fn looks_at_headers(matches: &Match) -> bool {
         || matches.patterns.iter().any(|pattern| pattern.base == PatternBase::Network)
 }
 
-/// Returns whether a rule can match unreadable frames (`FragmentState::Unreadable`) of an address family. A rule
-/// that passes frames or requires SYN cookies matches them only if its condition on fragments contains them.
+/// Returns whether a rule can match unreadable frames (`FragmentState::Unreadable`) of an address family. A rule that
+/// passes frames or requires SYN cookies matches unreadable frames only if the rule's condition on fragments contains
+/// this state.
 fn takes_unreadable(rule: &Rule, family: Family) -> bool {
     let Match { families, fragments, .. } = &rule.matches;
     !matches!(rule.action, Action::Pass | Action::SynCookie(_))

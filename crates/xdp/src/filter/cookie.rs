@@ -61,8 +61,8 @@ pub struct CookieCounters {
 pub(crate) struct CookieMaps {
     /// Clients that have returned a cookie.
     clients: OwnedFd,
-    /// Times at which the last SYN was passed to each address and port of a service. A SYN passes at intervals, so that
-    /// the service's kernel keeps accepting SYN cookies.
+    /// Time at which the last SYN was passed to each address and port of a service. The filter passes a SYN at
+    /// intervals, so that the service's kernel keeps accepting SYN cookies.
     passed: OwnedFd,
     /// Token buckets of the rules, for SYNs that are passed to services.
     kept: OwnedFd,
@@ -77,8 +77,8 @@ pub(crate) struct CookieMaps {
     answers: OwnedFd,
 }
 
-/// Divisor that derives the sizes of `claims`, `passed` and `namespaces`. The maximum number of entries in each
-/// of these maps is the maximum number of clients divided by this value.
+/// Divisor that determines the sizes of the maps `claims`, `passed` and `namespaces`. The maximum number of entries in
+/// each of these maps is the maximum number of clients divided by this value.
 const OF_CLAIMS: u32 = 8;
 
 fn create_passed(clients: u32) -> Result<OwnedFd, Error> {

@@ -14,7 +14,8 @@ pub const PATTERN_MAX: usize = 32;
 /// Sizes of the maps that a filter keeps when its rule set is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterSizes {
-    /// Maximum number of filter rules of any later rule set, including the rule for unreadable frames. 1 to 4096.
+    /// Maximum number of filter rules in each rule set that the filter gets, including the rule for unreadable frames.
+    /// 1 to 4096.
     pub rules: usize,
     /// Maximum number of source prefixes with a rate limit bucket at a time. When there are more, the bucket
     /// of the least recently seen source is evicted. The evicted source starts with a full bucket when it is

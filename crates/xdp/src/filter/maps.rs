@@ -201,7 +201,8 @@ impl Filter {
     }
 
     /// Creates the maps of another rule set for this filter. The XDP programs of ports use the old rule set until
-    /// [`crate::Attached::set_stage`] is called for these ports. [`Filter::replace_on`] does both.
+    /// [`crate::Attached::set_stage`] is called for these ports. [`Filter::replace_on`] creates the maps and also calls
+    /// this function.
     ///
     /// # Errors
     /// Returns [`Error::FilterFull`], [`Error::NoCookies`] or [`Error::Map`]. The filter is unchanged on
@@ -230,7 +231,7 @@ impl Filter {
         (self.maps, self.slots) = (rules.0, rules.1);
     }
 
-    /// Restores the filter from the maps of a program that is already in the kernel, with its counters and
+    /// Restores the filter from the maps of a program that is already in the kernel. The filter keeps its counters and
     /// buckets.
     pub(crate) fn over(maps: &Arc<FilterMaps>) -> Result<Filter, Error> {
         let failed = |map| move |source| Error::Map { map, operation: "read", source };

@@ -25,16 +25,16 @@ const REMOVED: u64 = 1;
 const ALL6: usize = 4;
 const HIGH: usize = 4;
 const LOW: usize = 5;
-/// Index of the word with the number of a hash table's first line, in the description of the hash
-/// table. `MASK` is the index of the word with the number of lines minus one.
+/// Index, in the description of a hash table, of the word with the line number at which the hash table begins. `MASK`
+/// is the index of the word with the number of the hash table's lines minus one.
 const BASE: usize = 0;
 const MASK: usize = 1;
-/// Index of the word with the hash factor in the description of the IPv4 hash table. `SHIFT` is the index of
-/// the word with the shift of the hash.
+/// Index, in the description of the IPv4 hash table, of the word with the hash factor. `SHIFT` is the index of the word
+/// with the shift of the hash.
 const FACTOR: usize = 2;
 const SHIFT: usize = 3;
-/// Indices of words in the description of an IPv6 hash table: the hash factors, one for each 32 bits of an
-/// address.
+/// Indices, in the description of an IPv6 hash table, of the words with the hash factors. There is one factor for each
+/// 32 bits of an address.
 const FACTORS: [usize; 4] = [2, 3, 6, 7];
 
 /// State of an IPv4 /24 block in two bits: none, all or some of its addresses are listed.
@@ -106,9 +106,9 @@ fn home4(block: u32, factor: u64, shift: u64) -> u64 {
     u64::from(block).wrapping_mul(factor) >> (shift & 63)
 }
 
-/// Returns the line at which the search for an IPv6 prefix begins. Mirrors `block_home6()` of the XDP
-/// program. The hash is a multilinear function of the 32-bit words of the prefix. A sender who does not know
-/// the factors cannot choose prefixes that share a line more often than random prefixes do.
+/// Returns the line at which the search for an IPv6 prefix begins. Mirrors `block_home6()` of the XDP program. The hash
+/// is a multilinear function of the 32-bit words of the prefix. A sender that does not know the factors cannot choose
+/// prefixes that share a line more often than random prefixes do.
 fn home6(high: u64, low: u64, factors: [u64; 4]) -> u64 {
     let words = [high >> 32, high & 0xffff_ffff, low >> 32, low & 0xffff_ffff];
     let sum = words
@@ -362,7 +362,7 @@ fn locate(layout: &Layout, address: u128, length: u8) -> Option<(&Region, u64, u
 mod tests {
     use super::*;
 
-    /// Returns a generator of random words, equal in every run.
+    /// Returns a generator of pseudo-random words. The sequence of words is the same in every run.
     fn noise(secret: u64) -> impl FnMut() -> u64 {
         let mut state = secret.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         move || {

@@ -13,7 +13,7 @@ pub(super) const TRIES: &str = "filter_tries";
 pub(super) const ROWS: &str = "filter_rows";
 pub(super) const PROBES: &str = "filter_probes";
 
-/// Kernel maps with the tables of a rule set, except the rules.
+/// Kernel maps with the tables of a rule set. The list of rules is in another map, which belongs to one filter.
 #[derive(Debug)]
 pub(super) struct TableMaps {
     pub classes: OwnedFd,

@@ -223,10 +223,10 @@ impl Bucket {
 
 /// Table of per-source rate limit buckets, one for each source prefix, for all rules of a filter.
 ///
-/// A slot of the table is assigned to a source by 64 bits of a keyed hash, so senders cannot make two sources
-/// collide. When all slots of a source are taken, the slot with the fullest bucket is reassigned. If that
-/// bucket is full, no state is lost, because a new bucket is full too. Many sources that send once do not
-/// displace a source that sends continuously.
+/// A slot of the table is assigned to a source by 64 bits of a keyed hash, so senders cannot make two sources collide.
+/// When all slots in which a source can be placed are taken, the slot with the fullest bucket is reassigned. If that
+/// bucket is full, no state is lost, because a new bucket is full too. Many sources that send once do not displace a
+/// source that sends continuously.
 ///
 /// Two workers that use one slot at the same time may charge one source for the frame of the other source, or
 /// allow a source a second burst. The error is limited to that frame.

@@ -41,8 +41,7 @@ pub enum Judged {
     On,
     /// The rule at this index of [`WorkerFilter::rules`] drops the frame.
     Drop(usize),
-    /// The frame is dropped, because it exceeds the rate of the rule at this index of
-    /// [`WorkerFilter::rules`].
+    /// The frame is dropped, because the frame exceeds the rate of the rule at this index of [`WorkerFilter::rules`].
     Limit(usize),
 }
 

@@ -29,7 +29,7 @@ pub struct FlowAction {
     /// Number of the output port. With `None` the packet is dropped, unless `normal` is set.
     pub port: Option<u16>,
     /// Whether the packet leaves through the port that the bridge's MAC table has for its destination address (OpenFlow
-    /// action `NORMAL`). No other action may be set then.
+    /// action `NORMAL`). If this flag is set, no other action may be set.
     pub normal: bool,
     /// New bits of the two MAC addresses: destination, then source.
     pub ethernet: Bits<12>,

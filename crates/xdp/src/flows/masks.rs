@@ -381,8 +381,8 @@ mod tests {
         assert_eq!(model.held(2), 1);
     }
 
-    /// Checks that a port claims no mask of its own flows, that masks of a single port are displaced first, and that a
-    /// claim expires.
+    /// Checks that a port never claims the index of a mask under which the port itself has flows, that masks that only
+    /// one port uses are displaced first, and that a claim expires.
     #[test]
     fn masks_of_a_single_port_are_displaced_first_and_claims_expire() {
         let mut model = Model::new();

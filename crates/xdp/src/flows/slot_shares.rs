@@ -74,7 +74,7 @@ impl SlotShares {
         false
     }
 
-    /// Returns whether the slots that are free or will become free are more than the slots that ports have claimed.
+    /// Returns whether more slots are free, or will become free, than ports have claimed.
     fn has_spare(&self, free: usize) -> bool {
         self.claims < free + self.leaving + self.owed
     }
@@ -198,7 +198,8 @@ mod tests {
             }
         }
 
-        /// Compares the sums with the shares of the ports, and the shares with the flows.
+        /// Checks that the totals equal the sums over the shares of the ports, and that the shares agree with the
+        /// inserted flows.
         fn check(&self) {
             let SlotShares { ports, claims, owed, leaving } = &self.shares;
             assert_eq!(ports.values().map(|share| share.claims).sum::<usize>(), *claims);

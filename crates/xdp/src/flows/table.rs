@@ -257,9 +257,9 @@ impl TableMaps {
 }
 
 /// Returns the hash of a flow key under a mask. A secret is added to both halves of each word, and the products of the
-/// halves are summed (NH: Black and others, "UMAC: fast and secure message authentication", 1999). A sender who chooses
-/// the key's words therefore cannot predict the hash. The sum is multiplied by 2^64 over the golden ratio, and the
-/// table uses the upper half of the product.
+/// halves are summed (NH: Black and others, "UMAC: fast and secure message authentication", 1999). A sender that
+/// chooses the key's words therefore cannot predict the hash. The sum is multiplied by 2^64 over the golden ratio, and
+/// the table uses the upper half of the product.
 fn hash(secrets: &[u64; 8], mask: u32, key: &[u64; 8]) -> u64 {
     let number = u64::from(mask).wrapping_mul(secrets[0]);
     let products = key.iter().zip(secrets).map(|(word, secret)| {

@@ -76,8 +76,8 @@ impl<'a> Template<'a> {
         self.put(ip + 10, &(!sum).to_be_bytes());
     }
 
-    /// Returns the part of the IP header's Internet checksum (RFC 1071) over a range of the header: the one's
-    /// complement sum of its 16-bit words.
+    /// Returns the one's complement sum (RFC 1071) of the 16-bit words in the range `part`, which is counted from the
+    /// beginning of the IP header.
     fn sum(&self, part: std::ops::Range<usize>) -> u16 {
         let mut sum: u32 = 0;
         for word in self.frame[self.ip..][part].chunks_exact(2) {

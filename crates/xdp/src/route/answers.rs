@@ -135,7 +135,7 @@ impl Sources {
 pub struct AnswerPort {
     /// Number of the port in its process. [`AnswerInterface::port`] contains this number.
     pub number: u16,
-    /// Number of the router interface that untagged frames of the port enter (see [`Answers::set_interface`]).
+    /// Number of the router interface that receives the port's untagged frames (see [`Answers::set_interface`]).
     pub interface: u16,
     /// Reverse path check for packets on all interfaces of the port. The XDP program drops packets that fail
     /// the check.
@@ -201,12 +201,11 @@ pub(crate) struct AnswerMaps {
 }
 
 /// Number of secret values for two hashes: the hash by which on-link destinations are looked up, and the hash that
-/// selects the bucket by which the frames of a flow keep their order. Equal to `ROUTE_LINK_SECRETS` of the BPF
-/// programs.
+/// assigns a flow to one of the buckets with which XDP program and workers keep frames in order. Equal to
+/// `ROUTE_LINK_SECRETS` of the BPF programs.
 pub const LINK_SECRETS: usize = 12;
 
-/// Decodes the secret values of the hash by which on-link destinations are looked up from 32-bit words of a program's
-/// constants.
+/// Decodes, from 32-bit words of a program's constants, the [`LINK_SECRETS`] secret values of the hashes.
 pub(crate) fn link_secrets(words: &[u32; 2 * LINK_SECRETS]) -> [u64; LINK_SECRETS] {
     let mut secrets = [0; LINK_SECRETS];
     for (secret, halves) in secrets.iter_mut().zip(words.chunks_exact(2)) {
@@ -353,8 +352,8 @@ impl Answers {
     }
 
     /// Sets the output interface with this number. With `None` the XDP programs send no packets to this interface. If
-    /// the kernel device of the interface changes, the call waits some milliseconds, in which the XDP programs do not
-    /// use the number. Without this wait, a frame could leave through one of the two devices with the source MAC
+    /// the kernel device of the interface changes, the call waits some milliseconds, during which the XDP programs do
+    /// not use the interface. Without this wait, a frame could leave through one of the two devices with the source MAC
     /// address of the other device.
     pub fn set_interface(&self, number: u16, interface: Option<&AnswerInterface>) {
         let at = 2 * usize::from(number);

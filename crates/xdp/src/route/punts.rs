@@ -39,8 +39,8 @@ const SHARES: usize = 256;
 pub(crate) const STATE_WORDS: usize = CONSTANTS + PUNT_CLASSES + 2 * PUNT_CLASSES * SHARES;
 /// Size of `struct punt_peer` (a known peer of a routing protocol) in bytes.
 pub(crate) const PEER_SIZE: usize = 40;
-/// Sizes in bytes of `struct punt_frame` (working memory for one frame) and `struct punt_count` (the counts of a
-/// class).
+/// Size of `struct punt_frame` (working memory for one frame) in bytes. The next constant is the size of `struct
+/// punt_count` (the counts of a class) in bytes.
 pub(crate) const PUNT_FRAME_SIZE: u32 = 184;
 pub(crate) const PUNT_COUNT_SIZE: u32 = 16;
 /// `PUNT_IPV6`: flag in the field `kind` of `struct punt_peer` that marks an IPv6 peer.

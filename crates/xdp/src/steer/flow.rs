@@ -14,8 +14,8 @@ pub(super) const VALUE_SIZE: usize = 24;
 /// `STEER_NO_VLAN`: VLAN value of an encoded flow whose frames are untagged or carry a priority tag
 /// (VLAN 0).
 const NO_VLAN: u16 = 0xffff;
-/// `enum steer_kind` of an encoded IPv4 flow. The next two constants are the value for an IPv6 flow and the flag of a
-/// flow with ports.
+/// Value of `enum steer_kind` for an encoded IPv4 flow. The next two constants are the value for an encoded IPv6 flow,
+/// and the flag for a flow with ports.
 const IPV4: u8 = 4;
 const IPV6: u8 = 6;
 const PORTS: u8 = 16;

@@ -11,8 +11,8 @@ type Said = unsafe extern "C" fn(ffi::libbpf_print_level, *const c_char, *mut c_
 
 static LISTENER: OnceLock<fn(&str)> = OnceLock::new();
 
-/// Makes libbpf call `listener` with its messages, except debug messages. The call is made on the thread that
-/// called libbpf. If the function is called again, the first listener stays in use.
+/// Makes libbpf call `listener` with its messages, except debug messages. `listener` is called on the thread that
+/// called libbpf. A second call of this function has no effect.
 pub(crate) fn listen(listener: fn(&str)) {
     LISTENER.get_or_init(|| {
         // SAFETY: both types are pointers to functions of the C calling convention with equal arguments. The

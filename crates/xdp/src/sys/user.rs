@@ -37,8 +37,8 @@ pub(crate) fn wait_for_programs() {
 /// Waits for BPF program runs by updating a map of maps. Before the update returns, all programs that may
 /// have found the old map in the slot have ended (Linux 4.18 and later: `maybe_wait_bpf_programs`).
 ///
-/// This method works with any number of CPUs, where `membarrier` returns immediately on a single CPU. It also
-/// works with CPUs reserved for user space (nohz_full), where `membarrier` is refused.
+/// This method works with any number of CPUs, whereas `membarrier` returns immediately on a machine with a single CPU.
+/// The method also works with CPUs reserved for user space (nohz_full), on which the kernel refuses `membarrier`.
 pub(crate) fn wait_by_map() -> io::Result<()> {
     /// An outer map with one slot, and the inner map for the slot.
     static MAPS: OnceLock<io::Result<(OwnedFd, OwnedFd)>> = OnceLock::new();

@@ -60,7 +60,8 @@ fn load(port: &RoutePort, own: &Own, when_down: WhenDown) -> Loaded {
     PortProgram::load_routed(&config(Owner::Routed, when_down), &RouteStage::new(port, own)).unwrap()
 }
 
-/// Returns the verdict on a frame and the one counter that changed. The frame must be unchanged.
+/// Runs the program on a frame. Returns the verdict and the only counter that changed. The program must not change the
+/// frame.
 fn see(loaded: &Loaded, frame: &[u8]) -> (Verdict, Counter) {
     let before = loaded.counters().unwrap();
     let run = loaded.test_run(frame).unwrap();
@@ -448,7 +449,7 @@ fn a_port_stands_in_one_room() {
     assert_eq!((rooms(&port), port.constants().owner), ((false, false, false), Owner::Routed));
 }
 
-/// The program variant for drivers without multi-buffer support has the same results.
+/// The program variant without multi-buffer support decides on every frame like the variant with multi-buffer support.
 #[test]
 fn the_build_for_linear_frames_says_the_same() {
     need_root!();

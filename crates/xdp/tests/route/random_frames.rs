@@ -93,7 +93,7 @@ fn address6() -> impl Strategy<Value = [u8; 16]> {
     prop_oneof![3 => Just(BEHIND6.octets()), 2 => select(known), 2 => any::<[u8; 16]>()]
 }
 
-/// Returns frames that are mostly for the port, sometimes truncated or changed in one byte.
+/// Generates frames that are mostly for the port, sometimes truncated or changed in one byte.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let hops = select(vec![0_u8, 1, 2, 64, 255]);
     let four =

@@ -5,8 +5,8 @@ use super::*;
 
 const HOLDER: &str = "XDP_TEST_ROUTE_HOLDER";
 
-/// Not a test, but the process that another test starts and kills. The process holds two ports of one router until it
-/// is killed.
+/// Not a test. Another test runs this function in a child process, which holds two ports of one router until the test
+/// kills the process.
 #[test]
 fn holder() {
     let Ok(order) = std::env::var(HOLDER) else { return };
@@ -38,7 +38,7 @@ fn start_holder(order: &str) -> Child {
     child
 }
 
-/// A pin that is removed on drop.
+/// A pin directory that is removed when the value is dropped.
 struct Pin(PinPath);
 
 impl Drop for Pin {

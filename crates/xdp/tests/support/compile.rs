@@ -25,7 +25,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Returns the object of a source file, compiled with additional arguments for clang.
+/// Compiles a source file with additional arguments for clang, and returns the BPF object.
 pub fn compiled_file(source: &Path, arguments: &[String]) -> Vec<u8> {
     let scratch = Scratch::new();
     let object = scratch.0.join("object.o");
@@ -44,7 +44,7 @@ pub fn compiled_file(source: &Path, arguments: &[String]) -> Vec<u8> {
     std::fs::read(&object).unwrap()
 }
 
-/// Returns the object of a source text.
+/// Compiles a source text, and returns the BPF object.
 pub fn compiled(source: &str) -> Vec<u8> {
     let scratch = Scratch::new();
     let file = scratch.0.join("source.bpf.c");
@@ -52,7 +52,8 @@ pub fn compiled(source: &str) -> Vec<u8> {
     compiled_file(&file, &[])
 }
 
-/// Returns the object of a program with this section, name and body, for use in front of a port.
+/// Compiles a custom program with this section, name and body, for use in front of a port's program. Returns the BPF
+/// object.
 pub fn one(section: &str, name: &str, body: &str) -> Vec<u8> {
     compiled(&format!(
         "#include \"trivium.h\"\nSEC(\"{section}\") int {name}(struct xdp_md *ctx) {{ (void)ctx; {body} }}\n\

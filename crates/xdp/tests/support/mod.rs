@@ -86,8 +86,8 @@ pub fn sh(command: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A network namespace that is deleted with this value. Threads enter it by setns, because `ip netns exec`
-/// would remount /sys and hide pins.
+/// A network namespace that is deleted when the value is dropped. Threads enter the namespace with setns(2), because
+/// `ip netns exec` would remount /sys and hide pinned objects.
 pub struct Namespace {
     pub name: String,
 }
@@ -152,7 +152,7 @@ impl Namespace {
     }
 }
 
-/// A guard that stops a sender on drop.
+/// Sets the flag that stops a sender when the value is dropped.
 struct Stop<'d>(&'d AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -178,7 +178,7 @@ pub fn enter(name: &str) {
 const TO_US: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const FROM: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// Returns a frame with an EtherType after any number of tags, given as tag protocol and id.
+/// Returns a frame with an EtherType after any number of VLAN tags. Each tag is given by its TPID and its VLAN ID.
 pub fn ethernet(destination: [u8; 6], tags: &[(u16, u16)], ethertype: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = [destination, FROM].concat();
     for (protocol, id) in tags {

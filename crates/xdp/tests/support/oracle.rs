@@ -1,5 +1,5 @@
-//! Reference implementation of the filter as a list. Every rule is compared with the frame, one after the
-//! other. The code is independent of the compiler and the hook.
+//! Reference implementation of the filter as a list of rules. The rules are compared with a frame one after the other.
+//! The code shares nothing with the compiler of filter rules and with the hook (XDP program).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,7 +8,7 @@ use packet::net::Prefix;
 use packet::net::{Family, FragmentState, Pattern, PatternBase, RateUnit, VlanMatch};
 use xdp::filter::{Action, Match, Moment, Rule, RuleSet, Unreadable};
 
-/// Outcome of a frame.
+/// Outcome of the filter for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Continue,
@@ -19,7 +19,7 @@ pub enum Outcome {
 /// Counts of a rule: packets, bytes, and packets on which it acted.
 pub type Counts = (u64, u64, u64);
 
-/// Rules with their counters and buckets. Rates must be so low that no token is added.
+/// Rules with their counters and token buckets. Rates must be so low that no bucket gets a new token during a test.
 pub struct Oracle {
     rules: Vec<Rule>,
     asked: Asked,

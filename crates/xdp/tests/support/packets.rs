@@ -14,7 +14,8 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use xdp::filter::{Action, Match, Moment, Rate, Rule, RuleSet, Unreadable};
 
-/// Returns addresses with few different octets, so that prefixes nest and match.
+/// Generates addresses whose octets have only a few different values, so that many prefixes are nested and many rules
+/// match.
 pub fn address() -> impl Strategy<Value = IpAddr> {
     let v4 = vec(select(vec![0_u8, 1, 2, 128, 255]), 4);
     let v6 = vec(select(vec![0_u8, 1, 128]), 16);
@@ -108,7 +109,7 @@ fn matches() -> impl Strategy<Value = Match> {
     })
 }
 
-/// Returns rate limit actions whose buckets refill so slowly that no token is added during a test.
+/// Generates rate limit actions whose buckets refill so slowly that no token is added during a test.
 fn limit() -> impl Strategy<Value = Action> {
     let source =
         weighted(0.5, (0..=32_u8, 0..=128_u8).prop_map(|(v4, v6)| SourceBits { ipv4: v4, ipv6: v6 }));
@@ -134,7 +135,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Returns rule sets in which the rules are named by their position. Rules that can never match do not occur, because
+/// Generates rule sets in which the rules are named by their position. Rules that can never match do not occur, because
 /// other tests cover them.
 pub fn rule_set(count: RangeInclusive<usize>) -> impl Strategy<Value = RuleSet> {
     let long_ago = Just(Some(Moment(1)));
@@ -200,8 +201,8 @@ fn ipv4() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Returns IPv6 packets with random extension headers. The fragment header (44) has a random offset. The authentication
-/// header (51) has its length field in units of 4 bytes, and the other headers in units of 8 bytes.
+/// Generates IPv6 packets with random extension headers. The fragment header (44) has a random offset. The
+/// authentication header (51) has its length field in units of 4 bytes, and the other headers in units of 8 bytes.
 fn ipv6() -> impl Strategy<Value = Vec<u8>> {
     let header = (select(vec![0_u8, 43, 60, 44, 51]), select(vec![0_u16, 1, 8, 9, 63, 64, 65, 128]));
     let length = select(vec![0_u16, 0, 4, 8, 12, 24, 60, 500]);
@@ -226,7 +227,8 @@ fn ipv6() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Returns frames with some tags, or with more tags than are read. Some frames are truncated or changed in one byte.
+/// Generates frames with some VLAN tags, or with more tags than the filter reads. Some frames are truncated or changed
+/// in one byte.
 pub fn frame() -> impl Strategy<Value = Vec<u8>> {
     let payload = prop_oneof![
         4 => ipv4().prop_map(|p| (0x0800_u16, p)),

@@ -15,7 +15,7 @@ pub const NEAR: [[u8; 6]; 3] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 2, 1], [2, 0, 0
 /// MAC addresses of the neighbours at f1, f2 and f3.
 pub const FAR: [[u8; 6]; 3] = [[2, 0, 0, 0, 1, 2], [2, 0, 0, 0, 2, 2], [2, 0, 0, 0, 3, 2]];
 
-/// Routes of every kind. The neighbours 10.0.N.2 and fd00:N::2 on n2 and n3 are known.
+/// Routes of every kind. The kernel has neighbour entries for 10.0.N.2 and fd00:N::2 on n2 and n3.
 const ROUTES: &str = "
     route add 198.51.100.0/24 via 10.0.2.2
     route add 203.0.113.0/24 via inet6 fd00:3::2 dev n3
@@ -103,7 +103,8 @@ impl Router {
         (stage, loaded)
     }
 
-    /// Returns the verdict on a frame that n1 receives, the counter that changed, and the frame afterwards.
+    /// Runs the program on a frame that n1 receives. Returns the verdict, the only counter that changed, and the frame
+    /// after the run.
     pub fn see(&self, loaded: &Loaded, frame: &[u8]) -> (Verdict, Counter, Vec<u8>) {
         let before = self.attached.counters().unwrap();
         let run = loaded.test_run_from(frame, Some((self.near[0], 0)), 1).unwrap();

@@ -11,7 +11,7 @@ pub const FAR6: Ipv6Addr = Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, 1);
 const UDP: u8 = 17;
 const TCP: u8 = 6;
 
-/// A generator of pseudo-random numbers, equal in every run with the same seed (xorshift64*).
+/// A generator of pseudo-random numbers (xorshift64*). Generators with equal seeds return equal sequences.
 pub struct Random(pub u64);
 
 impl Random {
@@ -69,7 +69,8 @@ impl Segment {
         }
     }
 
-    /// Returns header and payload of a datagram or a SYN. `padding` makes a datagram longer.
+    /// Returns the transport header and the payload of a datagram or a SYN. `padding` is the number of bytes that are
+    /// added to the payload of a datagram.
     fn transport(self, padding: usize) -> Vec<u8> {
         // Client ports, which do not include the ports of services.
         let from = 1024 + self.number % 60_000;

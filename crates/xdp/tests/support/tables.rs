@@ -31,7 +31,7 @@ pub const MTU: [u32; 6] = [1500, 1000, 1500, 1500, 1500, 900];
 /// Ethernet addresses by interface number. `TAG` is the VLAN identifier by interface number, or 0 for untagged frames.
 pub const MAC: [[u8; 6]; 6] = [NEAR[0], NEAR[1], NEAR[2], [2, 0, 0, 1, 1, 1], NEAR[0], [2, 0, 0, 1, 2, 1]];
 pub const TAG: [u16; 6] = [0, 0, 0, 100, 200, 100];
-/// VLANs of n1. Frames of a VLAN without an interface in the hook go to the worker.
+/// VLANs of n1, each with its interface number. Frames of a VLAN with `None` go to the worker.
 pub const VLANS: [(u16, Option<u16>); 3] = [(100, Some(3)), (200, Some(4)), (300, None)];
 /// Index of the kernel device of each VLAN interface, by interface number.
 pub const VLAN_DEVICE: [u32; 6] = [0, 0, 0, 1003, 1004, 1005];
@@ -319,7 +319,7 @@ pub fn address6() -> impl Strategy<Value = [u8; 16]> {
     select(all).prop_map(|text| text.parse::<Ipv6Addr>().unwrap().octets())
 }
 
-/// The router's own addresses, and a broadcast address of a link.
+/// Source addresses that must not be routed: the router's own addresses, and a broadcast address of a link.
 pub const OWN_SOURCES: [[u8; 4]; 4] = [[10, 0, 1, 1], [10, 0, 2, 1], [10, 0, 3, 1], [10, 0, 2, 255]];
 
 pub fn frame() -> impl Strategy<Value = Vec<u8>> {

@@ -152,8 +152,8 @@ fn segments_without_a_socket_of_their_own_are_dropped() {
     }
 }
 
-/// The hook finds the namespace of a service in another namespace with the help of a connection that has existed for
-/// some time.
+/// The hook finds the network namespace of a service that is not in the hook's own namespace. The hook recognises the
+/// namespace by a connection that has been open for some time.
 #[test]
 fn a_service_in_another_namespace_is_found() {
     need_root!();
