@@ -65,8 +65,9 @@ fn compile(clang: &str, source: &Path, program: &str, object: &Path) {
     }
 }
 
-/// Removes the DWARF debugging sections from a BPF object, which are half of the object's size. They are needed only to
-/// generate the BTF type information. If an object cannot be stripped, the build continues with the unstripped object.
+/// Removes the DWARF debugging sections from a BPF object. These sections take half of the object's size, and are
+/// needed only to generate the BTF type information. If an object cannot be stripped, the build continues with the
+/// unstripped object.
 fn strip(object: &Path) {
     let tool = env::var("LLVM_STRIP").unwrap_or_else(|_| "llvm-strip".to_owned());
     if !Command::new(&tool).arg("--strip-debug").arg(object).status().is_ok_and(|status| status.success()) {

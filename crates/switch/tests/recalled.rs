@@ -15,7 +15,7 @@ const PORTS: u16 = 5;
 /// Number of stations, more than the cache of a worker holds.
 const CROWD: u16 = 1100;
 
-/// The operations of a test: bursts from few ports and stations, so that most frames are cached.
+/// The operations of a test. Bursts come from a few ports and stations, so that most frames are in the cache.
 #[derive(Clone, Debug)]
 enum Op {
     Burst(Vec<Frame>),

@@ -61,8 +61,8 @@ fn silent_stations_age_out_and_talking_ones_stay() {
     assert_eq!(bridge.bridge.tables().learned_on(PortId(1)), 0);
 }
 
-/// Regression test. A worker that had cached a station as a destination did not refresh the table entry when the
-/// station sent its next frame.
+/// Regression test. If a worker has cached a station as a destination, the worker must still refresh the station's
+/// table entry when the station sends its next frame.
 #[test]
 fn a_station_that_was_just_a_destination_is_still_refreshed_as_a_source() {
     let mut bridge = driven(3, 1000);

@@ -71,8 +71,8 @@ fn loads(count: usize) -> Vec<LearnPart> {
 }
 
 /// A `learn` action is refused if its learned match or load lacks a prerequisite, or if its match covers only a part of
-/// a field that cannot be masked, as in a flow-mod. It is also refused if its learned flow entry would not fit into a
-/// message. Such learned flow entries would match other packets, or none, after a restart.
+/// a field that cannot be masked, as in a flow-mod. The action is also refused if the learned flow entry would not fit
+/// into a message. Such learned flow entries would match other packets, or none, after a restart.
 #[test]
 fn learn_actions_whose_rules_openflow_cannot_express_are_refused() {
     use switch::flow::{FlowError, MatchError};

@@ -56,8 +56,8 @@ fn flows_are_read_as_they_are_printed() {
     }
 }
 
-/// Example of the Open vSwitch paper (section 5.4): with rules for 10.0.0.0/8 and 10.1.2.3/32, the megaflow of 10.5.6.7
-/// matches a /16 prefix.
+/// Example of the Open vSwitch paper (section 5.4): with rules for 10.0.0.0/8 and 10.1.2.3/32, the megaflow for a
+/// packet to 10.5.6.7 matches a /16 prefix.
 #[test]
 fn each_bit_of_a_megaflow_has_its_reason() {
     let mut pipeline = Pipeline::new();

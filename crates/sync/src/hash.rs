@@ -41,8 +41,8 @@ impl Default for Secrets {
     }
 }
 
-/// A secret hash function for any number of words, for hash tables that do not store keys. A sender that does
-/// not know the secret numbers cannot choose words that collide.
+/// A keyed hash function for any number of words, for hash tables that do not store keys. A sender that does not know
+/// the secret numbers cannot choose words that collide.
 #[derive(Debug)]
 pub struct WordHash(Secret);
 
@@ -84,9 +84,9 @@ pub fn fold(a: u64, b: u64) -> u64 {
 
 /// Reduces a hash sum of 64 bits to the 32 bits that tables store.
 ///
-/// The sum is multiplied by 2^64 over the golden ratio (Knuth, volume 3, section 6.4), and the upper half is
-/// kept. Without this step the lower bits of products of small numbers are consecutive, whatever the secrets
-/// are, and tables use the lowest bits.
+/// The sum is multiplied by 2^64 over the golden ratio (Knuth, volume 3, section 6.4), and the upper half is kept.
+/// Tables use the lowest bits of the result. Without this step, these bits would be consecutive numbers for products of
+/// small numbers, whatever the secrets are.
 #[inline(always)]
 #[must_use]
 #[allow(clippy::cast_possible_truncation, reason = "32 bits are what is left")]

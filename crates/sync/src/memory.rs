@@ -14,7 +14,7 @@ pub fn vec_on_huge_pages<T>(len: usize) -> Vec<T> {
 }
 
 /// Advises the kernel to use huge pages for memory that has not been written yet. The advice applies to memory of 2 MiB
-/// and more. The advice has no effect if the kernel has no huge pages or refuses.
+/// and more. The advice has no effect if the kernel has no huge pages or refuses the advice.
 #[cfg(all(target_os = "linux", not(loom), not(miri)))]
 pub fn advise_huge_pages<T>(room: &mut [T]) {
     use rustix::mm::{Advice, madvise};

@@ -40,8 +40,8 @@ pub struct TooManyReaders {
     pub max: usize,
 }
 
-/// A grace period that has begun. The period ends when every reader has passed a quiescent point after the begin or is
-/// offline.
+/// A grace period that has begun. The period ends when every reader has passed a quiescent point after the beginning of
+/// the period, or is offline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use = "a grace period protects nothing unless somebody waits for it"]
 pub struct Grace(u64);
@@ -124,8 +124,8 @@ impl Domain {
         Grace(self.epoch.fetch_add(1, Ordering::AcqRel) + 1)
     }
 
-    /// Returns whether every reader has passed a quiescent point or was offline since `grace` began. The
-    /// method never blocks.
+    /// Returns whether every reader has passed a quiescent point, or has been offline, since `grace` began. The method
+    /// never blocks.
     #[must_use]
     pub fn has_passed(&self, grace: Grace) -> bool {
         self.oldest() >= grace

@@ -2,10 +2,10 @@
 //! path.
 //!
 //! A position is the number of items that have been pushed or popped since the creation of the ring (u64, which does
-//! not wrap in practice). The slot of an item in the ring is its position modulo the capacity, which is a power of
-//! two. The producer caches the consumer's position, and the consumer caches the producer's position. Each of them
-//! reads the position again only when the ring appears to be full or empty. In steady flow, a cache line therefore
-//! moves between cores once per burst.
+//! not wrap in practice). The slot of an item in the ring is its position modulo the capacity, which is a power of two.
+//! The producer caches the consumer's position, and the consumer caches the producer's position. They read the current
+//! position only when the ring appears to be full or empty. In steady flow, a cache line therefore moves between cores
+//! once per burst.
 //!
 //! Invariants:
 //! - `head <= tail <= head + capacity`.

@@ -155,7 +155,7 @@ impl TokenBucket {
         }
     }
 
-    /// Puts tokens back into the bucket that the caller has taken but not used. Tokens that then exceed the burst are
+    /// Puts tokens that the caller has taken but not used back into the bucket. Tokens that then exceed the burst are
     /// forfeited.
     #[inline]
     pub fn give_back(&self, tokens: u32) {

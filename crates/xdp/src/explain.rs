@@ -1,6 +1,6 @@
 //! Explains how a port's XDP program processes a frame, with a test run (`BPF_PROG_TEST_RUN`). The test run uses a
-//! second instance of the program and copies of all maps to which the program writes. It does not change the port's
-//! counters, tables, frame sequence numbers or rate limits, and no frame is transmitted.
+//! second instance of the program and copies of all maps to which the program writes. The test run does not change the
+//! port's counters, tables, frame sequence numbers or rate limits, and no frame is transmitted.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ pub struct HookSays {
     pub user: Option<(String, bool)>,
 }
 
-/// The stages, constants and maps of a port's program, for a test run. They are a copy of the references in an
-/// [`Attached`] value, so that a caller can release a lock on this value before the test run.
+/// The stages, constants and maps of a port's program, for a test run. The value holds copies of the references in an
+/// [`Attached`] value. A caller can therefore release a lock on the [`Attached`] value before the test run.
 #[derive(Debug)]
 pub struct Explainer {
     constants: Constants,

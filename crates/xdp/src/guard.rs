@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::object::{Opened, guard_object};
 use crate::{Error, sys};
 
-/// Program of all guards of this process. It is loaded for the first guard and kept until the process ends.
+/// Program of all guards of this process. The program is loaded for the first guard and kept until the process ends.
 static PROGRAM: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
 /// Program at a device's tc ingress that drops all frames on their way to the kernel stack. Frames that an XDP program

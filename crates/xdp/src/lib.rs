@@ -12,9 +12,9 @@
 //! program ([`Attached::swap`]). Unless the program is pinned, it is detached when the process ends. A custom
 //! program may run in front of the port's program ([`user`]).
 //!
-//! All functions of this crate belong to the control path. They make system calls and never run per packet.
-//! Devices are looked up in the network namespace of the calling thread, which must enter that namespace
-//! first (`setns`). An attached link no longer depends on the namespace of the thread.
+//! All functions of this crate belong to the control path. The functions make system calls and never run per packet.
+//! Devices are looked up in the network namespace of the calling thread, which must enter that namespace first
+//! (`setns`). An attached link no longer depends on the namespace of the thread.
 //!
 //! ```no_run
 //! use xdp::{AttachMode, Owner, PortProgram, ProgramConfig, WhenDown};

@@ -3,10 +3,10 @@
 //! last and removed first. A directory with a link is therefore complete. A directory without a link was left by a
 //! process that ended early.
 //!
-//! If a custom program runs in front of the port's program, the directory has a subdirectory `user`. It holds
-//! `program`, `next` (the array through which the program continues) and `maps`. The subdirectory is created under
-//! another name before the link runs the program, and renamed afterwards. If a process ends between these steps, the
-//! valid subdirectory is the one whose pin `program` is the program that the link runs.
+//! If a custom program runs in front of the port's program, the directory has a subdirectory `user`. The subdirectory
+//! holds `program`, `next` (the array through which the program continues) and `maps`. The subdirectory is created
+//! under another name before the link runs the program, and renamed afterwards. If a process ends between these steps,
+//! the valid subdirectory is the one whose pin `program` is the program that the link runs.
 //!
 //! Only the user of the process may enter these directories, because any user that can open a directory can lock the
 //! directory (`flock`). A lock on a pin directory means that a process uses the pin.

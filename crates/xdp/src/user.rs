@@ -183,7 +183,7 @@ impl UserProgram {
         sys::map_update(self.next.as_fd(), &0_u32.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())
     }
 
-    /// Empties the tail call slot of the custom program. This is done after the custom program was detached.
+    /// Empties the tail call slot of the custom program. The caller must have detached the custom program before.
     pub(crate) fn lead_nowhere(&self) {
         // A slot that cannot be cleared is released with the array.
         let _ = sys::map_delete(self.next.as_fd(), &0_u32.to_ne_bytes());

@@ -25,7 +25,7 @@ fn attach(ifindex: u32, pin: Option<&Pin>) -> Attached {
     loaded.attach(ifindex, AttachMode::Native, pin.map(|pin| pin.0.clone())).unwrap()
 }
 
-/// A pin directory of one test. It is removed when the value is dropped.
+/// A pin directory of one test, which is removed when the value is dropped.
 struct Pin(PinPath);
 
 impl Pin {

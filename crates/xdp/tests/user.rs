@@ -68,7 +68,7 @@ fn generator(ifindex: u32, frames: &[Vec<u8>]) -> Generator {
     Generator::replay(&Replay { ifindex, frames, order: Order::InTurn, rate: None, park: true }).unwrap()
 }
 
-/// A pin directory of one test. It is removed when the value is dropped.
+/// A pin directory of one test, which is removed when the value is dropped.
 struct Pin(PinPath);
 
 impl Pin {
@@ -261,7 +261,7 @@ fn what_the_kernel_refuses_is_shown_with_its_log() {
     assert!(said.contains("trivium_next") && advice.contains("trivium.h"), "{said}; {advice}");
 }
 
-/// Loading a BPF object with random defects either succeeds or returns an error. It must not crash the process.
+/// Loading a BPF object with random defects either succeeds or returns an error. The process must not crash.
 #[test]
 fn broken_objects_do_no_harm() {
     need_root!();

@@ -1,4 +1,4 @@
-//! A bridge with flow tables, and packets for it.
+//! Test functions that build a pipeline of flow tables, build packets, and run packets through the pipeline.
 #![allow(dead_code, clippy::unwrap_used, reason = "test code; each test file uses its part")]
 
 use packet::{FlowKey, MacAddr, PortId};

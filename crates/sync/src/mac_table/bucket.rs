@@ -117,9 +117,9 @@ impl Bucket {
         Found::Disturbed
     }
 
-    /// Stores the time `now` in the age field of an entry, if the way (slot of the bucket) still contains `key` and the
-    /// age differs. If a writer reuses the way at this moment, the age of the new entry may be overwritten, which is
-    /// harmless.
+    /// Stores the time `now` in the age field of the entry in slot `way` of the bucket, if the slot still contains
+    /// `key` and the age differs. If a writer reuses the slot at this moment, the age of the new entry may be
+    /// overwritten, which is harmless.
     #[inline]
     pub(super) fn refresh(&self, way: u32, key: u64, now: u16) {
         let at = way as usize % WAYS;
@@ -221,7 +221,7 @@ impl Locked<'_> {
         self.bucket.keys[way].store(entry.key, Ordering::Relaxed);
     }
 
-    /// Replaces the value and the age of the entry in the way (slot of the bucket) `way`. Returns the old value.
+    /// Replaces the value and the age of the entry in slot `way` of the bucket. Returns the old value.
     pub(super) fn replace(&self, way: usize, value: u32, age: u16) -> u32 {
         let old = self.bucket.values[way].load(Ordering::Relaxed);
         self.bucket.values[way].store(value, Ordering::Relaxed);

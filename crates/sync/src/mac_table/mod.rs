@@ -417,7 +417,7 @@ impl MacTable {
         }
     }
 
-    /// Returns a free way (slot of a bucket) in one of the two buckets of a key. If both buckets are full, moves an
+    /// Returns one of the two buckets of a key, and a free slot in this bucket. If both buckets are full, moves an
     /// entry from one of them to that entry's second bucket. Returns `None` if no entry can be moved.
     fn place_for<'a>(&self, at: BucketIndex, pair: &'a Pair<'a>) -> Option<(&'a Locked<'a>, usize)> {
         let held = [self.first(at), self.second(at)];
@@ -432,8 +432,8 @@ impl MacTable {
     }
 
     /// Moves one entry of the full bucket `bucket` (its index is `index`) to the entry's second bucket. Only entries
-    /// whose first bucket is this bucket can be moved. Returns the way that became free, or `None` if no entry can be
-    /// moved. `held` contains the indexes of the buckets that the caller has locked.
+    /// whose first bucket is this bucket can be moved. Returns the index of the slot that became free, or `None` if no
+    /// entry can be moved. `held` contains the indexes of the buckets that the caller has locked.
     fn make_room(&self, bucket: &Locked<'_>, index: u32, held: [u32; 2]) -> Option<usize> {
         (0..WAYS).find(|&way| {
             let entry = bucket.entry(way);
@@ -452,9 +452,10 @@ impl MacTable {
         })
     }
 
-    /// Calls `f` with the locked bucket and the way of `key`. If the entry is in the second bucket of `key`, `f` also
-    /// gets the locked first bucket. If `WAITS` is `true`, the method waits for other writers. If `WAITS` is `false`,
-    /// the method returns `None` if another writer has locked a bucket of the key.
+    /// Calls `f` with the locked bucket that contains `key`, and the index of the slot in this bucket. If the entry is
+    /// in the second bucket of `key`, `f` also gets the locked first bucket. If `WAITS` is `true`, the method waits for
+    /// other writers. If `WAITS` is `false`, the method returns `None` if another writer has locked a bucket of the
+    /// key.
     fn with_entry<const WAITS: bool, R>(
         &self,
         key: u64,

@@ -99,9 +99,8 @@ pub(crate) fn new_counts() -> Result<OwnedFd, Error> {
     create(COUNTS, MapKind::PerCpuArray, 32)
 }
 
-/// Returns the number of the port to which a test run redirected its packet. This is the port whose count in `counts`
-/// is not zero.
-/// Returns `None` if no packet was redirected.
+/// Returns the number of the port to which a test run redirected its packet. The result is the only port whose count in
+/// `counts` is not zero. Returns `None` if no packet was redirected.
 pub(crate) fn sent_to(counts: BorrowedFd<'_>) -> Result<Option<u16>, Error> {
     for port in 0..BRIDGE_PORTS {
         let words = sys::map_lookup_per_cpu(counts, port, 4);

@@ -169,8 +169,8 @@ impl Orders {
         self.words(BYPASS).any(|word| word.load(Ordering::Acquire) != 0)
     }
 
-    /// Sets whether the XDP program sends all frames to the worker. This is needed while packets are captured or traced
-    /// in the workers. A queue without a worker is not affected.
+    /// Sets whether the XDP program sends all frames to the worker. The setting is needed while packets are captured or
+    /// traced in the workers. A queue without a worker is not affected.
     pub fn set_bypass(&self, on: bool) {
         let value = if on { BYPASSED } else { 0 };
         self.words(BYPASS).for_each(|word| word.store(value, Ordering::Release));

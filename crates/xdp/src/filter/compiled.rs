@@ -211,8 +211,8 @@ fn takes_unreadable(rule: &Rule, family: Family) -> bool {
 
 impl RuleSet {
     /// Returns whether the filter drops unreadable frames (frames whose headers the filter cannot read) for which no
-    /// rule made the decision. This is the case if a rule that matches header fields drops or limits frames, unless the
-    /// rule set states that unreadable frames pass.
+    /// rule made the decision. The filter does so if a rule that matches header fields drops or limits frames, unless
+    /// the rule set states that unreadable frames pass.
     #[must_use]
     pub fn drops_unreadable(&self) -> bool {
         self.unreadable == Unreadable::Drop && self.rules.iter().any(stops_by_headers)

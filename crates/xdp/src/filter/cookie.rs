@@ -162,7 +162,7 @@ impl CookieMaps {
         Ok(maps)
     }
 
-    /// Returns a copy for a test run. The copy has new counts, new flood states and full buckets. It shares the
+    /// Returns a copy for a test run. The copy has new counts, new flood states and full buckets. The copy shares the
     /// entries of clients, which a test run does not change.
     pub fn scratch(&self) -> Result<CookieMaps, Error> {
         let (clients, learned) = (duplicate(CLIENTS, &self.clients)?, duplicate(LEARNED, &self.learned)?);

@@ -59,7 +59,8 @@ impl State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// A hash table inside the lookup table of a block list. It holds IPv4 /28 blocks, or the IPv6 prefixes of one length.
+/// A hash table inside the lookup table of a block list. The hash table holds IPv4 /28 blocks, or the IPv6 prefixes of
+/// one length.
 #[derive(Debug, Clone, Copy)]
 struct Region {
     base: usize,

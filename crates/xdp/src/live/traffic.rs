@@ -81,9 +81,9 @@ pub struct Traffic {
     /// frames to the kernel. If the program is not attached, the kernel rewrites its XDP dispatcher twice in each
     /// system call, at the first use and at the release of the program, and waits about 25 ms for all CPUs.
     pub park: bool,
-    /// Index of an unused device to which the program is attached instead of the transmitting device. This is needed
-    /// when the transmitting device has another XDP program or must receive frames. `None` attaches the program to the
-    /// transmitting device.
+    /// Index of an unused device to which the program is attached instead of the transmitting device. Such a device is
+    /// needed when the transmitting device has another XDP program or must receive frames. `None` attaches the program
+    /// to the transmitting device.
     pub park_on: Option<u32>,
 }
 

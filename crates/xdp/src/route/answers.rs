@@ -326,9 +326,9 @@ impl Answers {
         self.set(IPV4 | IPV6, families);
     }
 
-    /// Sets whether all packets go to the worker, from the next frame on. This is needed while packets are captured or
-    /// traced in the workers. A queue without a worker is not affected, so that a router whose daemon was killed
-    /// continues to forward.
+    /// Sets whether all packets go to the worker, from the next frame on. The setting is needed while packets are
+    /// captured or traced in the workers. A queue without a worker is not affected, so that a router whose daemon was
+    /// killed continues to forward.
     pub fn watch(&self, on: bool) {
         self.set(WATCHED, if on { WATCHED } else { 0 });
     }

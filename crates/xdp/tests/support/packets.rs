@@ -1,4 +1,5 @@
-//! Random rules and random frames. Both are built from a small set of values, so that frames often match rules.
+//! Random rules and random frames. Rules and frames are built from a small set of values, so that frames often match
+//! rules.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
