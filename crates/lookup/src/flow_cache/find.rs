@@ -122,10 +122,14 @@ impl<const X: usize, T> FlowCache<X, T> {
         }
         for (packet, found) in (0_u16..).zip(found.iter_mut()) {
             let at = usize::from(packet);
-            let is = self.flows.get(*found as usize).is_some_and(|flow| {
-                let mask = self.masks.get(flow.mask as usize);
-                mask.is_some_and(|mask| flow.is(mask, &self.extended, key(at), || extended(at)))
-            });
+            // Without closures, which the compiler may not inline here.
+            let is = if let Some(flow) = self.flows.get(*found as usize)
+                && let Some(mask) = self.masks.get(flow.mask as usize)
+            {
+                flow.is(mask, &self.extended, key(at), || extended(at))
+            } else {
+                false
+            };
             *found = if is { *found } else { MISS };
             notes.rest.add_if(packet, !is);
         }
