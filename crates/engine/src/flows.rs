@@ -388,6 +388,22 @@ impl Upcall {
     pub fn ingress(&self) -> PortId {
         self.packet.arrival().unwrap_or(self.port)
     }
+
+    /// Returns the queue in which the upcall waits in the slow path.
+    pub fn queue(&self) -> UpcallQueue {
+        UpcallQueue { ingress: self.ingress(), port: self.port }
+    }
+}
+
+/// Name of a queue of upcalls in the slow path. The queues take turns. If the tables of a bridge are locked, only the
+/// queues of the bridge's ports wait, and not the packets that were received on the same ports and miss in other
+/// bridges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct UpcallQueue {
+    /// Port on which the packets were received ([`Upcall::ingress`]).
+    pub ingress: PortId,
+    /// Port of the bridge in which the packets missed.
+    pub port: PortId,
 }
 
 /// A megaflow to install in a worker's cache. The worker takes the megaflow out of the box and returns the empty box to

@@ -52,7 +52,7 @@ use crate::clock::monotonic;
 use crate::counters::WorkerCounters;
 use crate::flows::{
     Asked, CacheCommand, CacheCompletion, CachedActionsIndex, CachedFlow, FlowBridge, FlowTables, Install,
-    MeterLive, Upcall, WorkerEnd,
+    MeterLive, Upcall, UpcallQueue, WorkerEnd,
 };
 
 pub use crate::flows::MegaflowView;
@@ -125,9 +125,9 @@ pub struct SlowPath {
     waker: Arc<Waker>,
     pool: FramePool,
     bridges: Arc<Mutex<BTreeMap<u16, Arc<FlowBridge>>>>,
-    queues: BTreeMap<PortId, VecDeque<(usize, Upcall)>>,
-    /// Port whose upcalls the next round serves first.
-    next_port: PortId,
+    queues: BTreeMap<UpcallQueue, VecDeque<(usize, Upcall)>>,
+    /// Queue whose upcalls the next round processes first.
+    next_queue: UpcallQueue,
     records: Vec<Option<Record>>,
     free: Vec<u32>,
     /// Map of the installed megaflows. The key is the hash of a megaflow's identity (bridge, worker, flow key
@@ -226,7 +226,7 @@ impl SlowPath {
             pool,
             bridges,
             queues: BTreeMap::new(),
-            next_port: PortId(0),
+            next_queue: UpcallQueue::default(),
             records: Vec::new(),
             free: Vec::new(),
             names: HashMap::new(),
@@ -542,14 +542,14 @@ impl SlowPath {
     }
 
     /// Moves upcalls from the workers' rings to the queues of the ports on which the packets were received
-    /// ([`Upcall::ingress`]). Returns whether there were any upcalls.
+    /// ([`Upcall::queue`]). Returns whether there were any upcalls.
     fn collect(&mut self) -> bool {
         let mut did = false;
         for worker in 0..self.workers.len() {
             for _ in 0..crate::flows::UPCALLS {
                 let Some(upcall) = self.workers[worker].upcalls.pop() else { break };
                 did = true;
-                self.queues.entry(upcall.ingress()).or_default().push_back((worker, upcall));
+                self.queues.entry(upcall.queue()).or_default().push_back((worker, upcall));
             }
         }
         did

@@ -14,25 +14,26 @@ use super::record::{Bits, Record};
 use super::teaching::Source;
 use super::{PACKETS_NS, ROUND_PACKETS_NS, SlowPath, TURN, TURN_NS, hook_state};
 use crate::clock::monotonic;
-use crate::flows::{CacheCommand, CachedActions, FlowBridge, MeterLive, Upcall, credit};
+use crate::flows::{CacheCommand, CachedActions, FlowBridge, MeterLive, Upcall, UpcallQueue, credit};
 
 impl SlowPath {
-    /// Processes upcalls. The ports take turns, and each turn is limited in packets and in time. If the upcalls of a
-    /// round take too long, the next round continues with the following port. Returns whether any upcall was processed.
+    /// Processes upcalls. The queues take turns, and each turn is limited in packets and in time. If the upcalls of a
+    /// round take too long, the next round continues with the following queue. Returns whether any upcall was
+    /// processed.
     pub(super) fn decide(&mut self, now: u64) -> bool {
-        let mut ports: Vec<PortId> = self.queues.keys().copied().collect();
-        let first = ports.partition_point(|port| *port < self.next_port);
-        ports.rotate_left(first);
+        let mut queues: Vec<UpcallQueue> = self.queues.keys().copied().collect();
+        let first = queues.partition_point(|queue| *queue < self.next_queue);
+        queues.rotate_left(first);
         let begin = monotonic().ns;
         let mut did = false;
-        for port in ports {
+        for queue in queues {
             // Stopping the engine waits for one upcall at most.
             let is_late = did && monotonic().ns - begin >= ROUND_PACKETS_NS;
             if is_late || self.knobs.stop.load(Ordering::Acquire) {
-                self.next_port = port;
+                self.next_queue = queue;
                 break;
             }
-            did |= self.decide_of(port, now);
+            did |= self.decide_of(queue, now);
         }
         if did {
             self.packets_ns = (self.packets_ns + (monotonic().ns - begin)).min(PACKETS_NS);
@@ -40,51 +41,49 @@ impl SlowPath {
         did
     }
 
-    /// Processes upcalls of one port until its turn ends. Returns whether any upcall was processed.
-    fn decide_of(&mut self, port: PortId, now: u64) -> bool {
+    /// Processes upcalls of one queue until its turn ends. Returns whether any upcall was processed.
+    fn decide_of(&mut self, queue: UpcallQueue, now: u64) -> bool {
         let begin = monotonic().ns;
-        let ahead = self.look_ahead(port);
+        let ahead = self.look_ahead(queue);
         let mut did = false;
         for at in 0..TURN {
-            let Some((worker, _)) = self.queues.get(&port).and_then(VecDeque::front) else { break };
+            let Some((worker, _)) = self.queues.get(&queue).and_then(VecDeque::front) else { break };
             let is_late = did && monotonic().ns - begin >= TURN_NS;
             if is_late || self.is_worker_behind(*worker) || self.knobs.stop.load(Ordering::Acquire) {
                 break;
             }
-            let next = self.queues.get_mut(&port).and_then(VecDeque::pop_front);
+            let next = self.queues.get_mut(&queue).and_then(VecDeque::pop_front);
             let Some((worker, upcall)) = next else { break };
             if let Err(upcall) = self.upcall(worker, upcall, ahead.get(at), now) {
-                self.queues.entry(port).or_default().push_front((worker, upcall));
+                self.queues.entry(queue).or_default().push_front((worker, upcall));
                 break;
             }
             did = true;
         }
         self.ahead = ahead;
-        if self.queues.get(&port).is_some_and(VecDeque::is_empty) {
-            self.queues.remove(&port);
+        if self.queues.get(&queue).is_some_and(VecDeque::is_empty) {
+            self.queues.remove(&queue);
         }
         did
     }
 
-    /// Looks up the upcalls of a port's turn as a batch in the first flow table. The batch contains
+    /// Looks up the upcalls of a queue's turn as a batch in the first flow table. The batch contains
     /// the first upcalls of the queue up to the first upcall of another bridge. Returns no results
     /// if only one upcall is queued, if a control thread has locked the tables, or if the table has
     /// too few rules for a batch to be faster.
-    pub(super) fn look_ahead(&mut self, port: PortId) -> Vec<Ahead> {
+    pub(super) fn look_ahead(&mut self, queue: UpcallQueue) -> Vec<Ahead> {
         let mut ahead = std::mem::take(&mut self.ahead);
         ahead.clear();
-        let Some(queue) = self.queues.get(&port).filter(|queue| queue.len() > 1) else { return ahead };
-        let Some((_, Upcall { bridge, .. })) = queue.front() else { return ahead };
+        let Some(upcalls) = self.queues.get(&queue).filter(|upcalls| upcalls.len() > 1) else { return ahead };
+        let Some((_, Upcall { bridge, .. })) = upcalls.front() else { return ahead };
         let Some(pipeline) = bridge.tables.lock_for_packets() else { return ahead };
         if !pipeline.gains_by_looking_ahead() {
             return ahead;
         }
-        let in_port = |upcall: &Upcall| pipeline.number_of(upcall.port).unwrap_or(port::ANY);
-        let packets = queue.iter().map(|(_, upcall)| upcall).take(TURN);
+        let in_port = pipeline.number_of(queue.port).unwrap_or(port::ANY);
+        let packets = upcalls.iter().map(|(_, upcall)| upcall).take(TURN);
         let of_bridge = packets.take_while(|upcall| Arc::ptr_eq(&upcall.bridge, bridge));
-        ahead.extend(
-            of_bridge.map(|upcall| Ahead::new(Flow::new(&upcall.key, &upcall.extended, in_port(upcall)))),
-        );
+        ahead.extend(of_bridge.map(|upcall| Ahead::new(Flow::new(&upcall.key, &upcall.extended, in_port))));
         pipeline.look_ahead(&mut ahead);
         ahead
     }

@@ -62,6 +62,12 @@ impl Waiting {
     pub(super) fn ingress(&self) -> PortId {
         self.packet.arrival().unwrap_or(self.port)
     }
+
+    /// Returns whether the packet passed a patch port. Such packets may use only half of the share of their port, so
+    /// that packets can miss in the first bridge while the tables of the second bridge are locked.
+    pub(super) fn is_patched(&self) -> bool {
+        self.ingress() != self.port
+    }
 }
 
 /// Receive queue and burst in which a waiting packet arrived. The reordering guard ([`crate::ordering`]) needs

@@ -240,7 +240,8 @@ fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
         }
         let own = &mut flows.waiting_by_port[ingress.index()];
         let frames = usize::from(asks.packet.segments());
-        if pending.behind.len() >= WAITING_EACH || *own + frames > WAITING - flows.waiting {
+        let most = (WAITING - flows.waiting) / if asks.is_patched() { 2 } else { 1 };
+        if pending.behind.len() >= WAITING_EACH || *own + frames > most {
             return Err(asks.packet);
         }
         *own += frames;
@@ -253,7 +254,8 @@ fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
     }
     let asked = &mut flows.asked[ingress.index()];
     let frames = asks.packet.segments();
-    if *asked + frames > UPCALLS_EACH {
+    let most = UPCALLS_EACH / if asks.is_patched() { 2 } else { 1 };
+    if *asked + frames > most {
         return Err(asks.packet);
     }
     let Waiting { bridge, port, packet, key, extended, ticket } = asks;

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use packet::{PortId, spec};
+use packet::spec;
 use port::ring::{self, RingQueue};
 use port::{Batch, Queue};
 use switch::flow::{Match, MeterMod, Mod};
@@ -199,7 +199,7 @@ fn packets_of_a_turn_are_looked_up_ahead_where_there_are_many_rules() {
         rig.switch.worker.round();
         let slow_path = rig.slow_path();
         slow_path.collect();
-        assert_eq!(slow_path.look_ahead(PortId(0)).len(), wanted, "{rules} rules");
+        assert_eq!(slow_path.look_ahead(crate::flows::UpcallQueue::default()).len(), wanted, "{rules} rules");
     }
 }
 
