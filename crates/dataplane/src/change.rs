@@ -41,9 +41,6 @@ pub fn change(
         let own = matches!(wanted.port.kind, PortKind::Veth(_));
         running.complete_checksums = af_xdp::completes(options, own);
     }
-    if wanted.filter().is_none() {
-        running.guard = None;
-    }
     let hook = |wanted: &PortSpec| (wanted.policy, wanted.bridged, wanted.routed);
     if hook(&before) != hook(&wanted) {
         let changed = change_hook(name, running, &before, &wanted);
@@ -70,15 +67,7 @@ fn change_hook(
     if !wanted.routed && hook.route().is_some() {
         hook.set_stage(StageChange::Route(None)).map_err(|error| failed(name, &error))?;
     }
-    let (former, sockets) = (running.footprint.former, &running.sockets);
-    // The new function would receive frames before the port's filter is installed.
-    let is_other_function = (before.bridged, before.routed) != (wanted.bridged, wanted.routed);
-    let locks = !running.is_locked && is_other_function && af_xdp::is_locked(wanted, hook);
-    if locks {
-        af_xdp::lock(name, wanted, hook, sockets)?;
-        running.is_locked = true;
-    }
-    let is_locked = running.is_locked;
+    let (former, sockets, is_locked) = (running.footprint.former, &running.sockets, running.is_locked);
     let ifindex = hook.ifindex();
     let foreign = matches!(wanted.port.kind, PortKind::AfXdp(_)) && before.bridged != wanted.bridged;
     let namespace = running.device.as_ref().and_then(|device| device.namespace.clone());
@@ -191,4 +180,23 @@ fn device_differs(before: &PortSpec, wanted: &PortSpec) -> bool {
         _ => false,
     };
     kinds || before.port.mtu != wanted.port.mtu
+}
+
+/// Makes the hook of a port drop all frames if the port gets another function and has a filter before or after the
+/// change. Otherwise, one of the functions would receive frames that the filter of the other configuration passes. The
+/// hook passes frames again when its filter is installed ([`Filters::ensure`](super::filters::Filters::ensure)).
+///
+/// # Errors
+/// Returns an error if the kernel refuses the program that drops all frames.
+pub fn lock(name: &PortName, running: &mut Running, wanted: &PortSpec) -> Result<(), PlaneError> {
+    let before = &running.wanted;
+    let is_other_function = (before.bridged, before.routed) != (wanted.bridged, wanted.routed);
+    let has_filter = before.filter().is_some() || wanted.filter().is_some();
+    let Some(hook) = running.hook.as_mut().filter(|_| is_other_function && has_filter) else { return Ok(()) };
+    if !running.is_locked {
+        let locked = af_xdp::lock(name, before, hook, &running.sockets);
+        running.is_locked = locked.is_ok();
+        af_xdp::unless_detached(name, hook, locked)?;
+    }
+    Ok(())
 }

@@ -24,7 +24,7 @@ pub fn guard(name: &PortName, running: &Running) -> Option<IngressGuard> {
 }
 
 /// Returns whether the configuration assigns a filter to the port's hook.
-fn has_filter(wanted: &PortSpec) -> bool {
+pub fn has_filter(wanted: &PortSpec) -> bool {
     wanted.filter().is_some() && wanted.port.kind.xdp().is_some()
 }
 

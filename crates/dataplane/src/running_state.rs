@@ -35,7 +35,7 @@ use super::fault;
 use super::filters::{BlocklistFiles, BuiltLists, Changed, Definition, Filters, Remaining, Tables};
 use super::flows::Flows;
 use super::foreign::Former;
-use super::guards::{guard, guard_port};
+use super::guards::{guard, guard_port, has_filter};
 use super::handover::HandoverError;
 use super::hook_offload::{HookOffload, Occasion};
 use super::hook_test::HookTest;
@@ -238,6 +238,7 @@ impl RunningState {
         done: &mut Done,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let mut notes = Vec::new();
+        self.lock(&steps.change, new)?;
         self.filters.change(prepared.filters, prepared.lists, &mut self.ports, &mut done.filters)?;
         self.steering.change(prepared.steering, &mut self.ports, &mut done.steering)?;
         let names = self.early(steps, new).into_iter().cloned().collect();
@@ -308,6 +309,9 @@ impl RunningState {
         self.routers.commit(engine, new, &self.ports, routers, &mut self.names);
         self.routers.tell_hooks(new, &mut self.ports);
         self.config = new.clone();
+        for running in self.ports.values_mut().filter(|running| !has_filter(&running.wanted)) {
+            running.guard = None;
+        }
         self.filters.retain(new);
         self.steering.retain(new);
         self.publish(engine);
@@ -347,19 +351,22 @@ impl RunningState {
                 gone.user = Some(user);
             }
         }
+        let old = self.config.clone();
+        if let Err(error) = self.lock(&changed, &old) {
+            tracing::error!(%error, "its hook could not be closed while a change that failed is undone");
+        }
         self.filters.restore(filters, &mut self.ports);
         self.steering.restore(steering, &mut self.ports);
         let deadline = Instant::now() + BUSY_WAIT;
         for gone in gone {
             self.bring_back(engine, gone, deadline.saturating_duration_since(Instant::now()));
         }
-        let old = self.config.clone();
         for name in &changed {
             if let Err(error) = self.change(engine, name, &old) {
                 tracing::error!(port = %name, %error, "could not be changed back after a change that failed");
             }
         }
-        if let Err(error) = self.filters.ensure(&mut self.ports) {
+        for error in self.filters.ensure_each(&mut self.ports) {
             tracing::error!(%error, "its filter could not be changed back after a change that failed");
         }
         if let Err(error) = self.steering.ensure(&mut self.ports) {
@@ -396,6 +403,8 @@ impl RunningState {
             opened.and_then(|opened| self.install(engine, &name, wanted.clone(), opened, user.take()));
         let Err(error) = installed else { return };
         tracing::error!(port = %name, %error, "could not be brought back after a change that failed; it is tried again");
+        // The guard may be for the filter of the failed change.
+        let guard = guard.filter(|_| has_filter(&wanted));
         if guard.is_some() {
             tracing::warn!(port = %name, "a guard drops its device's frames to the kernel until it is open with its filter");
         }
@@ -638,6 +647,17 @@ impl RunningState {
     fn forget_numbers(&mut self) {
         let (ports, routers) = (&self.ports, &self.routers);
         self.names.ports.retain(|name| ports.contains_key(name) || routers.has_port(name));
+    }
+
+    /// Makes the hooks of ports that get another function in `new` drop all frames, if a filter is concerned
+    /// ([`change::lock`]).
+    fn lock(&mut self, names: &[PortName], new: &Config) -> Result<(), PlaneError> {
+        for name in names {
+            if let (Some(wanted), Some(running)) = (PortSpec::of(new, name), self.ports.get_mut(name)) {
+                change::lock(name, running, &wanted)?;
+            }
+        }
+        Ok(())
     }
 
     /// Changes the settings of a running port to those in `new`.
