@@ -39,7 +39,7 @@ fn track<A: Address>(tracker: &mut Tracker<A>, zones: &Zones, packet: &Packet<A>
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let sizes = Sizes { entries: 4, embryonic: 2, extensions: 1 };
+    let sizes = Sizes { entries: 4, embryonic: 2, extensions: 1, translations: 0 };
     let (mut four, mut six) = (Tracker::new(sizes, TupleHash::new()), Tracker::new(sizes, TupleHash::new()));
     let (zones, mut now, mut rest) = (Zones::new(), u32::MAX - 100_000, bytes);
     while let [flags, len, records @ ..] = rest {

@@ -2,6 +2,7 @@
 
 use zerocopy::transmute;
 
+use crate::nat::spec::{Target, Translation};
 use crate::tuple::{Address, Side, Tuple};
 use crate::{sctp, tcp};
 
@@ -21,7 +22,8 @@ pub struct Entry<A> {
     /// Time in milliseconds at which the entry expires. For an embryonic entry: number of its node in the lists of
     /// embryonic entries. For an unused entry: number of the next unused entry.
     pub(crate) timer: u32,
-    /// Index of the extension record with the mark and the label. 0: the entry has no record.
+    /// Index of the extension record. 0: the entry has no record. The record of a translated connection is in an array
+    /// of its own.
     pub(crate) extension: u32,
 }
 
@@ -35,6 +37,14 @@ const FROM_HIGH: u8 = 2;
 const EMBRYONIC: u8 = 4;
 /// The end that did not send the first packet has sent a packet.
 const REPLIED: u8 = 8;
+/// The connection has a translation.
+const TRANSLATED: u8 = 16;
+/// The tuple of the replies differs from the tuple of the entry, and is a second key.
+const SECOND_KEY: u8 = 32;
+/// The originator is [`Side::High`] in the tuple of the replies.
+const REPLIES_TO_HIGH: u8 = 64;
+/// The translation is one of the destination. Otherwise, the translation is one of the source.
+const DESTINATION: u8 = 128;
 
 impl<A: Address> Entry<A> {
     /// Returns a new entry of a connection, embryonic, without state.
@@ -96,6 +106,42 @@ impl<A: Address> Entry<A> {
     #[must_use]
     pub fn has_replied(&self) -> bool {
         self.has(REPLIED)
+    }
+
+    /// Returns whether the connection has a translation.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_translated(&self) -> bool {
+        self.has(TRANSLATED)
+    }
+
+    /// Returns whether the tuple of the replies is a second key of the connection.
+    #[inline(always)]
+    pub(crate) fn has_second_key(&self) -> bool {
+        self.has(SECOND_KEY)
+    }
+
+    /// Returns the end that is translated. For a connection without a translation, the value has no meaning.
+    pub(crate) fn target(&self) -> Target {
+        if self.has(DESTINATION) { Target::Destination } else { Target::Source }
+    }
+
+    /// Returns the side of the originator in the tuple of the replies of a translated connection.
+    #[inline]
+    pub(crate) fn reply_originator(&self) -> Side {
+        if self.has(REPLIES_TO_HIGH) { Side::High } else { Side::Low }
+    }
+
+    /// Records that the connection has a translation.
+    pub(crate) fn set_translation(&mut self, translation: &Translation<A>) {
+        self.flags |= TRANSLATED;
+        for (flag, is_set) in [
+            (SECOND_KEY, translation.reply_tuple != self.tuple()),
+            (REPLIES_TO_HIGH, translation.originator == Side::High),
+            (DESTINATION, translation.target == Target::Destination),
+        ] {
+            self.flags |= if is_set { flag } else { 0 };
+        }
     }
 
     /// Returns the state of a TCP connection. For other protocols, the value has no meaning.

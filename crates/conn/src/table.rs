@@ -13,6 +13,10 @@
 //! A table counts the connections of each zone. The limits of [`Zones`] therefore apply to each worker and each address
 //! family. In a zone that has reached its limit, the oldest embryonic entry of the zone gives way.
 //!
+//! **NAT.** A translated connection has two keys: its tuple, and the tuple of its replies. Both are in the index, and
+//! lead to one entry. A record has the tuple of the replies and the lease of the source port. The table releases the
+//! port when the connection ends for any reason.
+//!
 //! **Expiry.** Each entry has a time in milliseconds of 32 bits at which the entry expires. The times wrap after 49
 //! days. Time-outs are at most [`LONGEST_TIMEOUT`](crate::timeout::LONGEST_TIMEOUT), and a worker sweeps the whole
 //! table more often than that. Look-ups do not find expired entries. [`Table::sweep`] removes the expired entries of a
@@ -20,20 +24,27 @@
 //!
 //! **Memory.** An IPv4 connection takes 64.5 bytes in a full table: 56 of the entry, and 8.5 of the index. An IPv6
 //! connection takes 88.5 bytes. The lists of embryonic entries take 24 bytes for each of [`Sizes::embryonic`], and a
-//! mark with a label takes 32 bytes.
+//! mark with a label takes 32 bytes. A translation, with its mark and label, takes 56.5 bytes for IPv4 and 88.5 bytes
+//! for IPv6: 48 or 80 of the record, and 8.5 of the index.
 
 use sync::cpu::prefetch_read;
 use sync::memory::vec_on_huge_pages;
 
+use crate::Direction;
 use crate::embryonic::Embryonic;
 use crate::entry::Entry;
-use crate::extension::{Extension, Extensions, NoExtension};
+use crate::extension::{Extension, NoExtension, Records, Translated};
 use crate::index::{Index, Place};
-use crate::tuple::{Address, Side, Tuple, TupleHash};
+use crate::nat::mapping::Mapping;
+use crate::nat::ports::{Lease, NotAllocated, Ports};
+use crate::nat::spec::{Nat, Target, Translation};
+use crate::tuple::{Address, Side, Tuple, TupleHash, worker_of};
 use crate::zone::{ZONES, Zones};
 
 /// End of the list of unused entries, and the number of no entry.
 const NONE: u32 = u32::MAX;
+/// Bit of an entry's number in the index: the key is the tuple of the replies of a translated connection.
+const REPLY: u32 = 1 << 31;
 
 /// Largest number of tuples that are looked up together. The buckets and entries of 32 tuples take 96 cache lines, and
 /// remain in the first-level cache until they are compared.
@@ -46,20 +57,22 @@ pub struct EntryId(u32);
 /// Sizes of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
-    /// Largest number of connections, at least 1 and at most 2^31.
+    /// Largest number of connections, at least 1 and less than 2^31.
     pub entries: u32,
     /// Largest number of embryonic connections, at least 1.
     pub embryonic: u32,
     /// Largest number of connections with a mark or a label other than 0.
     pub extensions: u32,
+    /// Largest number of connections with a translation.
+    pub translations: u32,
 }
 
 impl Sizes {
-    /// Returns the sizes of a table for this number of connections, of which at most an eighth may be embryonic, and
-    /// all may have marks and labels.
+    /// Returns the sizes of a table for this number of connections, of which at most an eighth may be embryonic, all
+    /// may have marks and labels, and none has a translation.
     #[must_use]
     pub const fn of_entries(entries: u32) -> Sizes {
-        Sizes { entries, embryonic: entries.div_ceil(8), extensions: entries }
+        Sizes { entries, embryonic: entries.div_ceil(8), extensions: entries, translations: 0 }
     }
 }
 
@@ -75,13 +88,15 @@ pub struct NewConnection<A> {
     pub expires: u32,
     /// Mark and label.
     pub extension: Extension,
+    /// Translation of the connection. `None`: the connection is not translated.
+    pub nat: Option<Nat<A>>,
 }
 
 impl<A> NewConnection<A> {
-    /// Returns a connection with a mark and a label of 0.
+    /// Returns a connection without a translation, with a mark and a label of 0.
     #[must_use]
     pub fn of(tuple: Tuple<A>, originator: Side, expires: u32) -> NewConnection<A> {
-        NewConnection { tuple, originator, expires, extension: Extension::default() }
+        NewConnection { tuple, originator, expires, extension: Extension::default(), nat: None }
     }
 }
 
@@ -96,18 +111,21 @@ pub enum Refused {
     TableFull,
     /// The buckets of the tuple are full. In a table with random tuples, the probability is negligible.
     Crowded,
-    /// The table has no more records for marks and labels.
+    /// The table has no more records for marks and labels, or for translations.
     NoExtension,
+    /// The connection cannot be translated.
+    Nat(NotAllocated),
 }
 
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Refused::Nat(why) => return why.fmt(f),
             Refused::Exists(_) => "the table has a connection with the same tuple",
             Refused::ZoneFull => "the zone has reached its limit of connections",
             Refused::TableFull => "the table is full of established connections",
             Refused::Crowded => "the buckets of the connection are full",
-            Refused::NoExtension => "the table has no more records for marks and labels",
+            Refused::NoExtension => "the table has no more records for marks, labels and translations",
         })
     }
 }
@@ -142,7 +160,12 @@ pub struct Table<A> {
     unused: u32,
     count: u32,
     embryonic: Embryonic,
-    extensions: Extensions,
+    extensions: Records<Extension>,
+    translations: Records<Translated<A>>,
+    /// Used ports. `None` if the table has no translations.
+    ports: Option<Box<Ports<A>>>,
+    /// Number of this worker, and number of workers.
+    worker: (u32, u32),
     /// Number of connections in each zone. The kernel provides a page when a zone of the page is used.
     zone_counts: Vec<u32>,
     /// First entry that the next sweep visits.
@@ -155,18 +178,23 @@ impl<A: Address> Table<A> {
     /// now, and the pages of the entries when the entries are used for the first time.
     #[must_use]
     pub fn new(sizes: Sizes, hash: TupleHash) -> Table<A> {
-        let entries = sizes.entries.clamp(1, 1 << 31);
+        let entries = sizes.entries.clamp(1, REPLY - 1);
         let (embryonic, extensions) = (sizes.embryonic.clamp(1, entries), sizes.extensions.min(entries));
-        let sizes = Sizes { entries, embryonic, extensions };
+        let translations = sizes.translations.min(entries);
+        let sizes = Sizes { entries, embryonic, extensions, translations };
         Table {
             hash,
-            index: Index::new(entries),
+            index: Index::new(entries + translations),
             entries: vec_on_huge_pages(entries as usize),
             sizes,
             unused: NONE,
             count: 0,
             embryonic: Embryonic::new(sizes.embryonic),
-            extensions: Extensions::new(sizes.extensions),
+            extensions: Records::new(sizes.extensions),
+            translations: Records::new(sizes.translations),
+            // A new connection has its port before it displaces another one.
+            ports: (translations > 0).then(|| Box::new(Ports::new(translations + 1))),
+            worker: (0, 1),
             zone_counts: vec![0; ZONES],
             sweep_at: 0,
             counts: Counts::default(),
@@ -197,24 +225,43 @@ impl<A: Address> Table<A> {
         self.embryonic.count()
     }
 
+    /// Returns the used ports. Returns `None` if the table has no translations.
+    #[must_use]
+    pub fn ports(&self) -> Option<&Ports<A>> {
+        self.ports.as_deref()
+    }
+
+    /// Sets the largest number of ports of a subscriber in a zone (see [`Ports::set_subscriber_limit`]).
+    pub fn set_subscriber_limit(&mut self, limit: Option<u32>) {
+        if let Some(ports) = &mut self.ports {
+            ports.set_subscriber_limit(limit);
+        }
+    }
+
+    /// Sets the number of this worker, and the number of workers, at least 1. The tuples of the replies of new
+    /// connections belong to this worker (see [`TupleHash::worker`]).
+    pub fn set_worker(&mut self, worker: u32, workers: u32) {
+        self.worker = (worker, workers.max(1));
+    }
+
     /// Returns the numbers of changes since the creation of the table.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Returns the memory that the table takes in bytes when all entries are in use, without extension records and
-    /// without the arrays of the zones.
+    /// Returns the memory that the table takes in bytes when all entries and all translations are in use, without
+    /// marks, without used ports and without the arrays of the zones.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.index.memory() + self.embryonic.memory() + self.entries.capacity() * size_of::<Entry<A>>()
+        let entries = self.entries.capacity() * size_of::<Entry<A>>();
+        self.index.memory() + self.embryonic.memory() + entries + self.translations.memory()
     }
 
     /// Returns the connection with a tuple. `now` is the time in milliseconds.
     #[must_use]
     pub fn find(&self, tuple: &Tuple<A>, now: u32) -> Option<EntryId> {
-        let place = self.index.place(self.hash.of(tuple));
-        self.search(place, tuple).filter(|number| self.is_live(*number, now)).map(EntryId)
+        self.search(self.place(tuple), tuple).filter(|number| self.is_live(*number, now)).map(EntryId)
     }
 
     /// Looks up the connections of a burst. The function writes the result for each tuple to the element of `found` at
@@ -223,24 +270,30 @@ impl<A: Address> Table<A> {
         for (tuples, found) in tuples.chunks(TOGETHER).zip(found.chunks_mut(TOGETHER)) {
             let mut places = [Place::default(); TOGETHER];
             for (place, tuple) in places.iter_mut().zip(tuples) {
-                *place = self.index.place(self.hash.of(tuple));
+                *place = self.place(tuple);
                 self.index.prefetch(*place);
             }
             let mut candidates = [NONE; TOGETHER];
+            let mut replies = 0;
             for ((candidate, place), _) in candidates.iter_mut().zip(&places).zip(tuples) {
                 *candidate = self.index.find(*place, |_| true).unwrap_or(NONE);
-                if let Some(entry) = self.entries.get(*candidate as usize) {
+                // The sum with `NONE` is 0.
+                replies |= candidate.wrapping_add(1);
+                if let Some(entry) = self.entries.get((*candidate & !REPLY) as usize) {
                     // Most entries lie on two cache lines.
                     prefetch_read(entry);
                     prefetch_read(&entry.extension);
                 }
+            }
+            if replies & REPLY != 0 {
+                self.prefetch_translations(&candidates);
             }
             for (((tuple, candidate), place), found) in tuples.iter().zip(candidates).zip(places).zip(found) {
                 let is_found = self.entries.get(candidate as usize).is_some_and(|entry| entry.is(tuple));
                 let number = match (is_found, candidate) {
                     (true, number) => Some(number),
                     (false, NONE) => None,
-                    // Another entry has the tag of the tuple.
+                    // The tuple is one of replies, or another entry has the tag of the tuple.
                     (false, _) => self.search(place, tuple),
                 };
                 *found = number.filter(|number| self.is_live(*number, now)).map(EntryId);
@@ -258,19 +311,33 @@ impl<A: Address> Table<A> {
         connection: &NewConnection<A>,
         now: u32,
     ) -> Result<EntryId, Refused> {
-        let NewConnection { tuple, originator, expires, extension } = *connection;
-        let place = self.index.place(self.hash.of(&tuple));
-        if let Some(number) = self.search(place, &tuple) {
+        let tuple = &connection.tuple;
+        if let Some(number) = self.search(self.place(tuple), tuple) {
             if self.is_live(number, now) {
                 return Err(Refused::Exists(EntryId(number)));
             }
             self.counts.expired += 1;
             self.remove(EntryId(number));
         }
-        let displaced = self.displaced_by(zones.limit(tuple.zone), tuple.zone)?;
-        let record =
-            displaced.and_then(|number| self.get(EntryId(number))).map_or(0, |entry| entry.extension);
-        if !self.extensions.can_set(record, extension) {
+        let translation = self.choose(connection, NONE, now)?;
+        let displaced = self.displaced_by(zones.limit(tuple.zone), tuple.zone);
+        let inserted =
+            displaced.and_then(|displaced| self.insert_chosen(connection, translation.as_ref(), displaced));
+        if let (Err(_), Some(translation)) = (&inserted, &translation) {
+            self.end_lease(translation.lease, tuple, connection.originator);
+        }
+        inserted
+    }
+
+    /// Inserts a connection whose translation is chosen, in the place of an embryonic entry if there is one.
+    fn insert_chosen(
+        &mut self,
+        connection: &NewConnection<A>,
+        translation: Option<&Translation<A>>,
+        displaced: Option<u32>,
+    ) -> Result<EntryId, Refused> {
+        let freed = displaced.and_then(|number| self.get(EntryId(number)));
+        if !self.has_record(connection.extension, translation.is_some(), freed) {
             return Err(Refused::NoExtension);
         }
         let number = match displaced {
@@ -278,17 +345,12 @@ impl<A: Address> Table<A> {
             None if self.unused != NONE => self.unused,
             None => u32::try_from(self.entries.len()).unwrap_or(NONE),
         };
-        if self.index.insert(place, number).is_err() {
-            self.counts.crowded += 1;
-            return Err(Refused::Crowded);
-        }
+        self.insert_keys(number, &connection.tuple, translation)?;
         if let Some(displaced) = displaced {
             self.counts.displaced += 1;
             self.remove(EntryId(displaced));
         }
-        let node = self.embryonic.push(number, tuple.zone, expires).unwrap_or_default();
-        let record = self.extensions.set(0, extension).unwrap_or_default();
-        let new = Entry::new(&tuple, originator, node, record);
+        let new = self.new_entry(number, connection, translation);
         match self.entries.get_mut(number as usize) {
             Some(entry) => {
                 self.unused = entry.timer;
@@ -297,36 +359,134 @@ impl<A: Address> Table<A> {
             None => self.entries.push(new),
         }
         self.count += 1;
-        if let Some(count) = self.zone_counts.get_mut(usize::from(tuple.zone)) {
+        if let Some(count) = self.zone_counts.get_mut(usize::from(connection.tuple.zone)) {
             *count += 1;
         }
-        self.counts.inserted += 1;
         Ok(EntryId(number))
     }
 
-    /// Replaces a connection by a new one with the same tuple. The new connection is embryonic. The zone may exceed its
-    /// limit, because its number of connections is unchanged. Does nothing if the entry has another tuple.
+    /// Replaces a connection by a new one in the place of its entry. The tuple of the new connection is one of the keys
+    /// of the old one. The new connection is embryonic. The zone may exceed its limit, because its number of
+    /// connections is unchanged. Does nothing if the old connection has another tuple. `now` is the time in
+    /// milliseconds.
     ///
     /// # Errors
-    /// Returns the reason for which the table refuses the new connection. Nothing is changed then.
-    pub fn replace(&mut self, id: EntryId, connection: &NewConnection<A>) -> Result<(), Refused> {
-        let NewConnection { tuple, originator, expires, extension } = *connection;
-        let Some(entry) = self.get(id).filter(|entry| entry.is(&tuple)).copied() else { return Ok(()) };
-        let record = self.extensions.set(entry.extension, extension).map_err(|_| Refused::NoExtension)?;
-        if entry.is_embryonic() {
-            self.embryonic.remove(entry.timer, tuple.zone);
-        } else if self.embryonic.count() >= self.embryonic.limit()
+    /// Returns the reason for which the table refuses the new connection. The old connection is unchanged then.
+    pub fn replace(&mut self, id: EntryId, connection: &NewConnection<A>, now: u32) -> Result<(), Refused> {
+        if !self.holds(id, &connection.tuple) {
+            return Ok(());
+        }
+        let translation = self.choose(connection, id.0, now)?;
+        let replaced = self.replace_chosen(id, connection, translation.as_ref());
+        if let (Err(_), Some(translation)) = (&replaced, &translation) {
+            self.end_lease(translation.lease, &connection.tuple, connection.originator);
+        }
+        replaced
+    }
+
+    /// Replaces a connection by one whose translation is chosen.
+    fn replace_chosen(
+        &mut self,
+        id: EntryId,
+        connection: &NewConnection<A>,
+        translation: Option<&Translation<A>>,
+    ) -> Result<(), Refused> {
+        let Some(old) = self.get(id).copied() else { return Ok(()) };
+        if !self.has_record(connection.extension, translation.is_some(), Some(&old)) {
+            return Err(Refused::NoExtension);
+        }
+        self.insert_keys(id.0, &connection.tuple, translation)?;
+        self.release(id.0, &old);
+        if !old.is_embryonic()
+            && self.embryonic.count() >= self.embryonic.limit()
             && let Some(oldest) = self.embryonic.oldest()
         {
             self.counts.displaced += 1;
             self.remove(EntryId(oldest));
         }
-        let node = self.embryonic.push(id.0, tuple.zone, expires).unwrap_or_default();
-        if let Some(entry) = self.get_mut(id) {
-            *entry = Entry::new(&tuple, originator, node, record);
+        let new = self.new_entry(id.0, connection, translation);
+        if let Some(entry) = self.entries.get_mut(id.0 as usize) {
+            *entry = new;
+        }
+        Ok(())
+    }
+
+    /// Chooses the translation of a new connection. The connection may take the place of the entry `replaced`.
+    fn choose(
+        &mut self,
+        connection: &NewConnection<A>,
+        replaced: u32,
+        now: u32,
+    ) -> Result<Option<Translation<A>>, Refused> {
+        let NewConnection { tuple, originator, nat: Some(nat), .. } = connection else { return Ok(None) };
+        // The ports are apart from the table while the table is searched.
+        let Some(mut ports) = self.ports.take() else { return Err(Refused::NoExtension) };
+        let is_unique = |tuple: &Tuple<A>| {
+            let ((worker, workers), hash) = (self.worker, self.hash.of(tuple));
+            let is_free = |number| number == replaced || !self.is_live(number, now);
+            worker_of(hash, workers) == worker
+                && self.search(self.index.place(hash), tuple).is_none_or(is_free)
+        };
+        let chosen = nat.choose(&mut ports, tuple, *originator, is_unique);
+        self.ports = Some(ports);
+        let chosen = chosen.map_err(Refused::Nat)?;
+        let reply_tuple = &chosen.reply_tuple;
+        let expired = self.search(self.place(reply_tuple), reply_tuple).filter(|number| *number != replaced);
+        if let Some(number) = expired {
+            self.counts.expired += 1;
+            self.remove(EntryId(number));
+        }
+        Ok(Some(chosen))
+    }
+
+    /// Returns whether there is a record for a new connection, after the end of the connection `freed`.
+    fn has_record(&self, extension: Extension, is_translated: bool, freed: Option<&Entry<A>>) -> bool {
+        let is_freed =
+            freed.is_some_and(|entry| entry.extension != 0 && entry.is_translated() == is_translated);
+        if is_translated {
+            return is_freed || self.translations.has_unused();
+        }
+        is_freed || extension == Extension::default() || self.extensions.has_unused()
+    }
+
+    /// Inserts the keys of a new connection into the index.
+    fn insert_keys(
+        &mut self,
+        number: u32,
+        tuple: &Tuple<A>,
+        translation: Option<&Translation<A>>,
+    ) -> Result<(), Refused> {
+        let (place, second) = (self.place(tuple), translation.map(|translation| &translation.reply_tuple));
+        let mut inserted = self.index.insert(place, number);
+        if let (Ok(()), Some(reply_tuple)) = (inserted, second.filter(|reply_tuple| *reply_tuple != tuple)) {
+            inserted = self.index.insert(self.place(reply_tuple), number | REPLY);
+            if inserted.is_err() {
+                self.index.remove(place, number);
+            }
+        }
+        self.counts.crowded += u64::from(inserted.is_err());
+        inserted.map_err(|_| Refused::Crowded)
+    }
+
+    /// Returns the entry of a new connection for which there are a record and a node.
+    fn new_entry(
+        &mut self,
+        number: u32,
+        connection: &NewConnection<A>,
+        translation: Option<&Translation<A>>,
+    ) -> Entry<A> {
+        let NewConnection { tuple, originator, expires, extension, .. } = connection;
+        let node = self.embryonic.push(number, tuple.zone, *expires).unwrap_or_default();
+        let record = match translation {
+            Some(translation) => self.translations.insert(Translated::of(translation, *extension)),
+            None => self.extensions.set(0, *extension),
+        };
+        let mut entry = Entry::new(tuple, *originator, node, record.unwrap_or_default());
+        if let Some(translation) = translation {
+            entry.set_translation(translation);
         }
         self.counts.inserted += 1;
-        Ok(())
+        entry
     }
 
     /// Returns the embryonic entry that gives way to a new connection of a zone. Returns `None` if the zone and the
@@ -360,10 +520,48 @@ impl<A: Address> Table<A> {
         self.entries.get_mut(id.0 as usize).filter(|entry| entry.is_used())
     }
 
+    /// Returns whether a tuple is a key of a connection: the tuple of the connection, or the tuple of the replies.
+    #[inline]
+    #[must_use]
+    pub fn holds(&self, id: EntryId, tuple: &Tuple<A>) -> bool {
+        self.get(id).is_some_and(|entry| entry.is(tuple) || self.is_reply_tuple(entry, tuple))
+    }
+
+    /// Returns the direction of a packet from a side of `tuple`, which is a key of the connection. Returns `None` if
+    /// NAT uses the other key for packets from this side.
+    #[inline]
+    #[must_use]
+    pub fn direction(&self, id: EntryId, tuple: &Tuple<A>, source: Side) -> Option<Direction> {
+        let entry = self.get(id)?;
+        if !entry.has_second_key() {
+            return Some(source.direction(entry.originator()));
+        }
+        let (is_original, originator) =
+            if entry.is(tuple) { (true, entry.originator()) } else { (false, entry.reply_originator()) };
+        let is_from_originator = source == originator;
+        (is_original == is_from_originator).then(|| source.direction(originator))
+    }
+
+    /// Returns the mapping of a translated connection, and the end that is translated.
+    #[must_use]
+    pub fn mapping(&self, id: EntryId) -> Option<(Mapping<A>, Target)> {
+        let entry = self.get(id).filter(|entry| entry.is_translated())?;
+        let (tuple, record) = (entry.tuple(), self.translations.get(entry.extension)?);
+        let reply_tuple = record.reply_tuple(tuple.zone, tuple.protocol);
+        let (original, translated) = ((tuple, entry.originator()), (reply_tuple, entry.reply_originator()));
+        Some((Mapping::of_tuples(original, translated), entry.target()))
+    }
+
     /// Returns the mark and the label of a connection.
     #[must_use]
     pub fn extension(&self, id: EntryId) -> Extension {
-        self.get(id).map_or_else(Extension::default, |entry| self.extensions.get(entry.extension))
+        let Some(entry) = self.get(id) else { return Extension::default() };
+        let extension = if entry.is_translated() {
+            self.translations.get(entry.extension).map(Translated::extension)
+        } else {
+            self.extensions.get(entry.extension).copied()
+        };
+        extension.unwrap_or_default()
     }
 
     /// Sets the mark and the label of a connection.
@@ -371,8 +569,13 @@ impl<A: Address> Table<A> {
     /// # Errors
     /// Returns an error if the table has no more extension records. The connection is unchanged then.
     pub fn set_extension(&mut self, id: EntryId, extension: Extension) -> Result<(), NoExtension> {
-        if let Some(entry) = self.entries.get_mut(id.0 as usize).filter(|entry| entry.is_used()) {
+        let Some(entry) = self.entries.get_mut(id.0 as usize).filter(|entry| entry.is_used()) else {
+            return Ok(());
+        };
+        if !entry.is_translated() {
             entry.extension = self.extensions.set(entry.extension, extension)?;
+        } else if let Some(record) = self.translations.get_mut(entry.extension) {
+            record.set_extension(extension);
         }
         Ok(())
     }
@@ -402,20 +605,43 @@ impl<A: Address> Table<A> {
         }
     }
 
-    /// Removes a connection. Does nothing if the entry is not in use.
+    /// Removes a connection, and releases its port. Does nothing if the entry is not in use.
     pub fn remove(&mut self, id: EntryId) {
-        let Some(entry) = self.entries.get_mut(id.0 as usize).filter(|entry| entry.is_used()) else { return };
+        let Some(entry) = self.get(id).copied() else { return };
+        self.release(id.0, &entry);
+        if let Some(entry) = self.entries.get_mut(id.0 as usize) {
+            entry.clear(self.unused);
+        }
+        self.unused = id.0;
+        self.count -= 1;
+        if let Some(count) = self.zone_counts.get_mut(usize::from(entry.zone())) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// Releases what an entry has outside the array of entries: its keys, its node, its record and its port.
+    fn release(&mut self, number: u32, entry: &Entry<A>) {
         let tuple = entry.tuple();
         if entry.is_embryonic() {
             self.embryonic.remove(entry.timer, tuple.zone);
         }
-        self.extensions.remove(entry.extension);
-        entry.clear(self.unused);
-        self.unused = id.0;
-        self.count -= 1;
-        self.index.remove(self.index.place(self.hash.of(&tuple)), id.0);
-        if let Some(count) = self.zone_counts.get_mut(usize::from(tuple.zone)) {
-            *count = count.saturating_sub(1);
+        self.index.remove(self.place(&tuple), number);
+        if !entry.is_translated() {
+            self.extensions.remove(entry.extension);
+        } else if let Some(record) = self.translations.get(entry.extension).copied() {
+            if entry.has_second_key() {
+                let reply_tuple = record.reply_tuple(tuple.zone, tuple.protocol);
+                self.index.remove(self.place(&reply_tuple), number | REPLY);
+            }
+            self.translations.remove(entry.extension);
+            self.end_lease(record.lease(), &tuple, entry.originator());
+        }
+    }
+
+    /// Releases the source port of a translated connection.
+    fn end_lease(&mut self, lease: Lease, tuple: &Tuple<A>, originator: Side) {
+        if let Some(ports) = &mut self.ports {
+            ports.end_lease(lease, tuple.zone, tuple.end(originator).address);
         }
     }
 
@@ -463,9 +689,38 @@ impl<A: Address> Table<A> {
     }
 
     #[inline(always)]
+    fn place(&self, tuple: &Tuple<A>) -> Place {
+        self.index.place(self.hash.of(tuple))
+    }
+
+    /// Returns the number of the entry that has the tuple as one of its keys.
+    #[inline(always)]
     fn search(&self, place: Place, tuple: &Tuple<A>) -> Option<u32> {
-        self.index
-            .find(place, |number| self.entries.get(number as usize).is_some_and(|entry| entry.is(tuple)))
+        let is_key = |number: u32| match self.entries.get((number & !REPLY) as usize) {
+            Some(entry) if number & REPLY == 0 => entry.is(tuple),
+            Some(entry) => self.is_reply_tuple(entry, tuple),
+            None => false,
+        };
+        self.index.find(place, is_key).map(|number| number & !REPLY)
+    }
+
+    /// Returns whether the tuple is the second key of an entry.
+    #[inline]
+    fn is_reply_tuple(&self, entry: &Entry<A>, tuple: &Tuple<A>) -> bool {
+        let record = if entry.has_second_key() { self.translations.get(entry.extension) } else { None };
+        record.is_some_and(|record| record.reply_tuple(entry.zone(), entry.protocol()) == *tuple)
+    }
+
+    /// Prefetches the records of the candidates whose keys are tuples of replies.
+    #[inline(never)]
+    fn prefetch_translations(&self, candidates: &[u32]) {
+        for candidate in candidates.iter().filter(|candidate| **candidate & REPLY != 0) {
+            if let Some(entry) = self.entries.get((candidate & !REPLY) as usize)
+                && let Some(record) = self.translations.get(entry.extension)
+            {
+                prefetch_read(record);
+            }
+        }
     }
 
     #[inline(always)]

@@ -245,7 +245,7 @@ impl<A: Address> Tracker<A> {
         let extension = commit.extension(Extension::default());
         let new = NewConnection { extension, ..NewConnection::of(packet.tuple, packet.source, expires) };
         let opened = match known {
-            Some(id) => self.table.replace(id, &new).map(|()| id),
+            Some(id) => self.table.replace(id, &new, now).map(|()| id),
             None => self.table.insert(zones, &new, now),
         };
         match opened {

@@ -259,10 +259,16 @@ impl TupleHash {
     /// that select the worker select neither a bucket nor a tag of a table.
     #[inline]
     #[must_use]
-    #[allow(clippy::cast_possible_truncation, reason = "the result is less than the number of workers")]
     pub fn worker<A: Address>(&self, tuple: &Tuple<A>, workers: u32) -> u32 {
-        (((self.of(tuple) & u64::from(u32::MAX)) * u64::from(workers)) >> 32) as u32
+        worker_of(self.of(tuple), workers)
     }
+}
+
+/// Returns the number of the worker to which a hash belongs, less than the number of workers.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "the result is less than the number of workers")]
+pub(crate) const fn worker_of(hash: u64, workers: u32) -> u32 {
+    (((hash & 0xffff_ffff) * workers as u64) >> 32) as u32
 }
 
 impl Default for TupleHash {

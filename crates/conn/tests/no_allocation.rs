@@ -32,7 +32,7 @@ fn the_data_path_allocates_nothing() {
 
 /// Tracks and commits connections, and returns the number of allocations.
 fn track_connections() -> u64 {
-    let sizes = Sizes { entries: 1000, embryonic: 100, extensions: 500 };
+    let sizes = Sizes { entries: 1000, embryonic: 100, extensions: 500, translations: 0 };
     let (mut tracker, zones) = (Tracker::<u32>::new(sizes, TupleHash::new()), Zones::new());
     let packets: Vec<_> = (1..3000).map(|number| [packet(number, 0), packet(0, number)]).collect();
     let mut tracked = vec![Tracked::default(); 2];

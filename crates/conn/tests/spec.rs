@@ -144,9 +144,9 @@ fn queries_are_translated_by_address_and_identifier() {
     assert_eq!(ends(new, &chosen), [(CLIENT, 7), (SERVER + 5, 0)]);
 }
 
-/// If the translated ends were the exchanged original ends, replies would have the direction of requests.
+/// The direction of packets between exchanged or equal ends would be ambiguous.
 #[test]
-fn ends_are_not_exchanged() {
+fn ends_are_neither_exchanged_nor_equal() {
     let mut ports = Ports::new(1000);
     let new = connection(17, (CLIENT, 9), (CLIENT, 10));
     let nat = nat(Target::Destination, [CLIENT; 2], Some([9, 9]));
@@ -156,6 +156,6 @@ fn ends_are_not_exchanged() {
         offered.insert(*tuple);
         false
     });
-    // All ports below 512 are offered, except port 10 of the destination.
-    assert_eq!((refused, offered.len()), (Err(NotAllocated::Clash), 510));
+    // All ports below 512 are offered, except the ports of the original and of the translated destination.
+    assert_eq!((refused, offered.len()), (Err(NotAllocated::Clash), 509));
 }

@@ -75,7 +75,7 @@ impl<A: Address> Pair<A> {
             Refused::Exists(_) => naive::Refused::Exists,
             Refused::ZoneFull => naive::Refused::ZoneFull,
             Refused::TableFull => naive::Refused::TableFull,
-            Refused::Crowded | Refused::NoExtension => panic!("the table has slots, and no marks"),
+            other => panic!("the table has slots, no marks and no translations: {other}"),
         });
         assert_eq!(found, expected);
     }
@@ -183,8 +183,8 @@ proptest! {
     fn the_table_agrees_with_the_model(
         entries in 1..24_u32, embryonic in 1..12_u32, steps in prop::collection::vec(step(), 1..150),
     ) {
-        agree::<u32>(Sizes { entries, embryonic, extensions: 0 }, &steps);
-        agree::<u128>(Sizes { entries, embryonic, extensions: 0 }, &steps);
+        agree::<u32>(Sizes { entries, embryonic, extensions: 0, translations: 0 }, &steps);
+        agree::<u128>(Sizes { entries, embryonic, extensions: 0, translations: 0 }, &steps);
     }
 }
 
@@ -192,7 +192,7 @@ proptest! {
 #[test]
 fn a_large_table_agrees_with_the_model_at_full_load() {
     const ENTRIES: u32 = 20_000;
-    let sizes = Sizes { entries: ENTRIES, embryonic: 500, extensions: 0 };
+    let sizes = Sizes { entries: ENTRIES, embryonic: 500, extensions: 0, translations: 0 };
     let mut pair = Pair::<u32>::new(sizes, Vec::new());
     for number in 0..3 * ENTRIES {
         let new = tuple(number);
@@ -225,7 +225,7 @@ fn a_large_table_agrees_with_the_model_at_full_load() {
 /// Live entries evicted by new ones (cilium #3239, #20068).
 #[test]
 fn a_flood_displaces_no_established_connection_and_lets_new_ones_be_established() {
-    let sizes = Sizes { entries: 1000, embryonic: 100, extensions: 0 };
+    let sizes = Sizes { entries: 1000, embryonic: 100, extensions: 0, translations: 0 };
     let (mut table, zones) = (Table::<u32>::new(sizes, TupleHash::new()), Zones::new());
     let open = |table: &mut Table<u32>, number| {
         table.insert(&zones, &NewConnection::of(tuple(number), Side::Low, 60_000), 0)
@@ -317,7 +317,7 @@ fn a_zone_has_its_limit_in_each_address_family() {
 
 #[test]
 fn an_ipv4_connection_takes_65_bytes_and_an_ipv6_connection_89() {
-    let sizes = Sizes { entries: 1 << 20, embryonic: 1, extensions: 0 };
+    let sizes = Sizes { entries: 1 << 20, embryonic: 1, extensions: 0, translations: 0 };
     let bytes = |memory: usize| memory as f64 / f64::from(sizes.entries);
     let four = bytes(Table::<u32>::new(sizes, TupleHash::new()).memory());
     let six = bytes(Table::<u128>::new(sizes, TupleHash::new()).memory());

@@ -65,7 +65,7 @@ struct Case {
 
 impl Case {
     fn new() -> Case {
-        let sizes = Sizes { entries: 100, embryonic: 50, extensions: 2 };
+        let sizes = Sizes { entries: 100, embryonic: 50, extensions: 2, translations: 0 };
         Case { tracker: Tracker::new(sizes, TupleHash::new()), zones: Zones::new(), now: u32::MAX - 5_000 }
     }
 

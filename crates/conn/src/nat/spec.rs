@@ -75,9 +75,10 @@ impl<A: Address> Nat<A> {
         let (query, [source, destination]) = (tuple.query(), original);
         let mapping = |translated| Mapping { zone, protocol, query, original, translated };
         let mut is_accepted = |translated: [End<A>; 2]| {
-            // If the ends are exchanged, the replies cannot be told from the packets of the original direction.
+            // The replies of exchanged ends, or of equal ends, cannot be told from the packets of the other direction.
             let reply_tuple = mapping(translated).reply_tuple().0;
-            translated == original || reply_tuple != *tuple && is_unique(&reply_tuple)
+            let is_ambiguous = reply_tuple == *tuple || query.is_none() && translated[0] == translated[1];
+            translated == original || !is_ambiguous && is_unique(&reply_tuple)
         };
         let mut flow = Flow { zone, protocol, query, source, remote: destination };
         let (destination, source, lease) = match self.target {
