@@ -22,7 +22,7 @@ fn track<A: Address>(tracker: &mut Tracker<A>, zones: &Zones, packet: &Packet<A>
     assert_eq!(tracked.state.has(CtState::INVALID), tracked.invalid.is_some());
     if flags & 1 != 0 {
         let mark = (flags & 2 != 0).then_some((flags.into(), u32::MAX));
-        let commit = Commit { force: flags & 4 != 0, mark, label: None };
+        let commit = Commit { force: flags & 4 != 0, mark, ..Commit::default() };
         if let Ok(id) = tracker.commit(zones, packet, &mut tracked, &commit, now) {
             assert_eq!(tracker.table.find(&packet.tuple, now), Some(id));
         }

@@ -5,6 +5,11 @@
 //! `ct` without `commit`. It changes only connections that are committed. [`Tracker::commit`] corresponds to
 //! `ct(commit)` after `ct`: it enters a new connection into the table.
 //!
+//! [`Tracker::translate`] corresponds to `ct(nat)`, and to the translation after `ct(commit,nat(...))`: it returns the
+//! new values of the fields of a packet. A translated connection has two tuples. The originator sends packets with the
+//! tuple of the connection, and the other end sends packets with the tuple of the replies. A packet with one of these
+//! tuples from the other side is invalid ([`Invalid::NotTranslated`]).
+//!
 //! A connection stays embryonic (see [`crate::table`]) until its handshake is complete. A connection without a
 //! handshake, or one that was picked up in the middle, stays embryonic until the other end has replied.
 
@@ -15,6 +20,8 @@ use crate::Direction;
 use crate::entry::Entry;
 use crate::extension::{Extension, NoExtension};
 use crate::headers::{Content, Packet};
+use crate::nat::spec::{Nat, Target};
+use crate::nat::translate::Rewrite;
 use crate::table::{EntryId, NewConnection, Refused, Sizes, Table};
 use crate::timeout::Timeout;
 use crate::tuple::{Address, Tuple, TupleHash};
@@ -39,8 +46,12 @@ impl CtState {
     pub const INVALID: CtState = CtState(0x10);
     /// The packet went through the tracker.
     pub const TRACKED: CtState = CtState(0x20);
+    /// The source of the packet was translated.
+    pub const SNAT: CtState = CtState(0x40);
+    /// The destination of the packet was translated.
+    pub const DNAT: CtState = CtState(0x80);
 
-    const NAMES: [&'static str; 6] = ["new", "est", "rel", "rpl", "inv", "trk"];
+    const NAMES: [&'static str; 8] = ["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
 
     /// Returns whether all the given bits are set.
     #[must_use]
@@ -81,6 +92,8 @@ pub enum Invalid {
     Sctp(sctp::Invalid),
     /// The packet is an ICMP error or the reply to a query, and there is no connection that it could belong to.
     NoConnection,
+    /// The packet has a tuple of a translated connection, but NAT uses the other tuple for packets from this side.
+    NotTranslated,
 }
 
 impl fmt::Display for Invalid {
@@ -89,6 +102,7 @@ impl fmt::Display for Invalid {
             Invalid::Tcp(why) => why.fmt(f),
             Invalid::Sctp(why) => why.fmt(f),
             Invalid::NoConnection => f.write_str("it belongs to no connection"),
+            Invalid::NotTranslated => f.write_str("its addresses are those of the other side of NAT"),
         }
     }
 }
@@ -118,16 +132,18 @@ impl Tracked {
 
 /// Options of `ct(commit)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Commit {
+pub struct Commit<A> {
     /// Whether the packet opens a new connection if the connection of the packet was opened by the other end.
     pub force: bool,
     /// Value and mask of the mark. Bits outside the mask stay unchanged.
     pub mark: Option<(u32, u32)>,
     /// Value and mask of the label. Bits outside the mask stay unchanged.
     pub label: Option<(u128, u128)>,
+    /// Translation of a new connection. An existing connection keeps its translation.
+    pub nat: Option<Nat<A>>,
 }
 
-impl Commit {
+impl<A> Commit<A> {
     /// Returns the mark and the label after the commit.
     fn extension(&self, Extension { label, mark }: Extension) -> Extension {
         let mark = self.mark.map_or(mark, |(value, mask)| mark & !mask | value & mask);
@@ -143,7 +159,7 @@ pub enum NotCommitted {
     Invalid,
     /// The table refuses the connection.
     Refused(Refused),
-    /// The table has no more records for marks and labels. A new connection is not entered.
+    /// The table has no more records for marks and labels, or for translations. A new connection is not entered.
     NoExtension,
 }
 
@@ -210,15 +226,15 @@ impl<A: Address> Tracker<A> {
             self.table.find_burst(&tuples[..packets.len()], now, &mut found);
             for ((packet, found), tracked) in packets.iter().zip(found).zip(tracked) {
                 // An earlier packet of the burst may have removed the connection.
-                let id = found.filter(|id| self.table.get(*id).is_some_and(|entry| entry.is(&packet.tuple)));
+                let id = found.filter(|id| self.table.holds(*id, &packet.tuple));
                 *tracked = self.track_found(zones, packet, id, now);
             }
         }
     }
 
     /// Commits the connection of a packet that [`Tracker::track`] has returned as `tracked`. Enters a new connection
-    /// into the table, and sets the mark and the label. Changes `tracked` to the state of the packet after the commit.
-    /// `now` is the time in milliseconds.
+    /// into the table, with its translation, and sets the mark and the label. Changes `tracked` to the state of the
+    /// packet after the commit. `now` is the time in milliseconds.
     ///
     /// # Errors
     /// Returns the reason for which the connection is not committed. An existing connection, its mark and its label are
@@ -228,13 +244,13 @@ impl<A: Address> Tracker<A> {
         zones: &Zones,
         packet: &Packet<A>,
         tracked: &mut Tracked,
-        commit: &Commit,
+        commit: &Commit<A>,
         now: u32,
     ) -> Result<EntryId, NotCommitted> {
         if tracked.invalid.is_some() {
             return Err(NotCommitted::Invalid);
         }
-        let known = tracked.id.filter(|id| self.table.get(*id).is_some_and(|entry| entry.is(&packet.tuple)));
+        let known = tracked.id.filter(|id| self.table.holds(*id, &packet.tuple));
         let is_forced = commit.force && tracked.state.has(CtState::REPLY) && packet.content != Content::Error;
         if let Some(id) = known.filter(|_| !is_forced) {
             self.change_extension(id, commit)?;
@@ -242,8 +258,9 @@ impl<A: Address> Tracker<A> {
         }
         let opening = self.opening(packet).map_err(|_| NotCommitted::Invalid)?;
         let expires = now.wrapping_add(zones.timeouts(packet.tuple.zone).get(first_timeout(packet)));
+        let (tuple, originator) = (packet.tuple, packet.source);
         let extension = commit.extension(Extension::default());
-        let new = NewConnection { extension, ..NewConnection::of(packet.tuple, packet.source, expires) };
+        let new = NewConnection { tuple, originator, expires, extension, nat: commit.nat };
         let opened = match known {
             Some(id) => self.table.replace(id, &new, now).map(|()| id),
             None => self.table.insert(zones, &new, now),
@@ -275,13 +292,29 @@ impl<A: Address> Tracker<A> {
         }
     }
 
+    /// Returns the new values of the fields of a packet, and adds the bit of the translated end to the state in
+    /// `tracked`. Returns `None` if the packet is invalid, or if its connection is not committed or not translated. The
+    /// caller passes the packet as it was tracked.
+    pub fn translate(&self, packet: &Packet<A>, tracked: &mut Tracked) -> Option<Rewrite<A>> {
+        let id = tracked.id.filter(|_| tracked.invalid.is_none())?;
+        let (mapping, target) = self.table.mapping(id).filter(|_| self.table.holds(id, &packet.tuple))?;
+        let direction = self.table.direction(id, &packet.tuple, packet.source)?;
+        tracked.state |= match (target, direction) {
+            (Target::Source, Direction::Original) | (Target::Destination, Direction::Reply) => CtState::SNAT,
+            (Target::Source, Direction::Reply) | (Target::Destination, Direction::Original) => CtState::DNAT,
+        };
+        Some(mapping.rewrite(direction))
+    }
+
     /// Tracks a packet whose connection was looked up.
     #[inline]
     fn track_found(&mut self, zones: &Zones, packet: &Packet<A>, id: Option<EntryId>, now: u32) -> Tracked {
-        if let Some(id) = id
-            && let Some(entry) = self.table.get_mut(id)
-        {
-            match update(entry, packet, self.options) {
+        if let Some(id) = id {
+            let Some(direction) = self.table.direction(id, &packet.tuple, packet.source) else {
+                return Tracked::of_invalid(Invalid::NotTranslated, Some(id));
+            };
+            let updated = self.table.get_mut(id).map(|entry| update(entry, packet, direction, self.options));
+            match updated.unwrap_or(Update::Replaced) {
                 Update::Tracked { state, timeout, is_established } => {
                     if is_established {
                         self.table.establish(id);
@@ -317,7 +350,7 @@ impl<A: Address> Tracker<A> {
         }
     }
 
-    fn change_extension(&mut self, id: EntryId, commit: &Commit) -> Result<(), NoExtension> {
+    fn change_extension(&mut self, id: EntryId, commit: &Commit<A>) -> Result<(), NoExtension> {
         if commit.mark.is_none() && commit.label.is_none() {
             return Ok(());
         }
@@ -340,8 +373,12 @@ enum Update {
 
 /// Updates the entry of a packet's connection.
 #[inline]
-fn update<A: Address>(entry: &mut Entry<A>, packet: &Packet<A>, options: Options) -> Update {
-    let direction = packet.source.direction(entry.originator());
+fn update<A: Address>(
+    entry: &mut Entry<A>,
+    packet: &Packet<A>,
+    direction: Direction,
+    options: Options,
+) -> Update {
     let is_reply = direction == Direction::Reply;
     let reply = if is_reply { CtState::REPLY } else { CtState::default() };
     let (timeout, is_open) = match &packet.content {

@@ -74,7 +74,7 @@ impl Case {
     }
 
     /// Tracks a packet, commits its connection, and returns the state before the commit.
-    fn commit(&mut self, packet: &Packet<u32>, commit: &Commit) -> CtState {
+    fn commit(&mut self, packet: &Packet<u32>, commit: &Commit<u32>) -> CtState {
         let mut tracked = self.track(packet);
         let state = tracked.state;
         self.tracker.commit(&self.zones, packet, &mut tracked, commit, self.now).unwrap();
@@ -287,7 +287,7 @@ fn marks_and_labels_change_under_their_masks() {
     let there = from_client(Content::Udp);
     case.commit(
         &there,
-        &Commit { mark: Some((0x12, 0xff)), label: Some((1 << 100, u128::MAX)), force: false },
+        &Commit { mark: Some((0x12, 0xff)), label: Some((1 << 100, u128::MAX)), ..Commit::default() },
     );
     case.commit(&there, &Commit { mark: Some((0xff00, 0x0f00)), ..Commit::default() });
     let id = case.track(&there).id.unwrap();
