@@ -43,8 +43,8 @@ struct Node {
 pub(crate) struct Embryonic {
     nodes: Vec<Node>,
     unused: u32,
-    /// Ends of the list of all entries: `older` is the newest node, and `newer` is the oldest one, as for a node
-    /// between both ends of a ring.
+    /// Sentinel of the circular list of all entries. Its link `older` leads to the newest node, and its link `newer` to
+    /// the oldest node.
     all: Links,
     /// Ends of the list of each zone, as the two numbers of [`Links`]. The allocator takes zeros of integers from the
     /// kernel, which provides a page when a zone of the page is used.

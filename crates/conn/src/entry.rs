@@ -166,7 +166,8 @@ impl<A: Address> Entry<A> {
         self.state = transmute!(association);
     }
 
-    /// Records whether a packet is a reply: the end that did not send the first packet has sent the packet.
+    /// Records that a packet of one direction was seen. `is_reply` states that the packet was sent by the end that did
+    /// not send the first packet of the connection.
     pub fn set_seen(&mut self, is_reply: bool) {
         self.flags |= if is_reply { REPLIED } else { 0 };
     }

@@ -111,7 +111,7 @@ pub enum Refused {
     TableFull,
     /// The buckets of the tuple are full. In a table with random tuples, the probability is negligible.
     Crowded,
-    /// The table has no more records for marks and labels, or for translations.
+    /// The table has no free record for a mark and label, or for a translation.
     NoExtension,
     /// The connection cannot be translated.
     Nat(NotAllocated),

@@ -206,7 +206,7 @@ impl End {
         self.bits & bits == bits
     }
 
-    /// State after a SYN of the end.
+    /// Returns the state of an end that has sent this SYN.
     fn of_syn(segment: &Segment) -> End {
         let scale = segment.scale.map_or(NO_SCALE, |shift| shift.min(SCALE_MAX));
         let after_syn = segment.seq.wrapping_add(1);

@@ -159,7 +159,7 @@ pub enum NotCommitted {
     Invalid,
     /// The table refuses the connection.
     Refused(Refused),
-    /// The table has no more records for marks and labels, or for translations. A new connection is not entered.
+    /// The table has no free record for a mark and label, or for a translation. A new connection is not entered.
     NoExtension,
 }
 

@@ -111,7 +111,8 @@ fn a_destination_is_chosen_by_hash_and_the_next_one_if_it_exists() {
     assert_eq!((addresses.len(), chosen_ports.len()), (1, 10));
 }
 
-/// A client that uses one port for two addresses of a server needs another source port for the second connection.
+/// Two addresses of a server are translated to the same destination. A client that uses one source port for both
+/// addresses needs another source port for the second connection.
 #[test]
 fn a_destination_with_a_clash_leads_to_another_source_port() {
     let (mut ports, nat) = (Ports::new(1000), nat(Target::Destination, [SERVER; 2], Some([80, 80])));

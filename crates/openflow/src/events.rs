@@ -32,8 +32,9 @@ pub struct SharedEvent {
 }
 
 impl SharedEvent {
-    /// Creates a shared event. `of_bridge` is the memory of the bridge's queued events. Packet-in events may use only
-    /// half of the memory, so that the rest is left to other events.
+    /// Creates a shared event. `continues` states whether the event is a further part of the preceding event.
+    /// `of_bridge` counts the octets of memory of the bridge's queued events. Packet-in events may use only half of the
+    /// memory, so that the rest is left to other events.
     ///
     /// # Errors
     /// Returns the unchanged event if the event would exceed the memory limit of the bridge or of the process.

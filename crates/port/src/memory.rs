@@ -288,8 +288,8 @@ impl FrameMemory {
         self.base
     }
 
-    /// Returns a pointer to byte `offset` of a frame. The caller passes the pointer to the kernel, which may access the
-    /// frame while the caller owns it.
+    /// Returns a pointer to byte `offset` of a frame, for a system call. The caller must own the frame until the kernel
+    /// no longer accesses it.
     ///
     /// # Panics
     /// Panics if the memory has no such frame, or if the offset is outside the frame.

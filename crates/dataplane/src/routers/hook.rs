@@ -77,8 +77,8 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Returns the virtual router stage without offloaded routes. The hook then passes packets that must be routed to
-    /// the workers.
+    /// Returns the virtual router stage without offloaded routes. The hook then hands all packets
+    /// that must be routed over to the workers.
     fn plain(&self) -> RouteStage {
         self.tagged(RouteStage::new(&self.of, self.own))
     }

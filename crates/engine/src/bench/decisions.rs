@@ -1,5 +1,5 @@
-//! Scenarios of the slow path and the flow tables. The scenarios measure how actions are determined for packets, not
-//! the forwarding speed.
+//! Benchmark scenarios of the slow path and the flow tables. The scenarios measure how long it takes to determine the
+//! actions for packets, and not the forwarding speed.
 
 use crate::bench::figures::Figures;
 use crate::bench::{BenchError, Options, attack, changes, classify, paper, tenants, upcalls};

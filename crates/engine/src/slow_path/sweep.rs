@@ -37,8 +37,8 @@ struct Sweep {
 
 impl Sweep {
     /// Returns whether records are due for revalidation, and begins a new round if the current round has ended.
-    /// The records of a round become due one after another over the duration of the round, so that an idle core
-    /// stays idle.
+    /// The records of a round become due one after another over the duration of the round, so that revalidation never
+    /// keeps an otherwise idle core busy.
     fn is_due(&mut self, now: u64) -> bool {
         let elapsed = now.saturating_sub(self.began_ns);
         self.left = self.left.min(self.ids.len());

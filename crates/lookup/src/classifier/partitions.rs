@@ -128,8 +128,9 @@ impl Partitions {
         self.find_hashed(hash, &key[self.words.clone()]).map_or(0, |at| self.values[at as usize].bits)
     }
 
-    /// Returns the hash table that maps the hash of a partition value (a value of the partition words of a key) to the
-    /// index of the value. If a value is not in the table, no rule has this value.
+    /// Returns the hash table of the partition values, which are the values that the rules have in the partition words
+    /// of the key. The table maps the hash of a value to the index of the value. No rule has a value that is not in the
+    /// table.
     pub fn index(&self) -> &Buckets {
         &self.index
     }

@@ -10,7 +10,8 @@ use super::{Field, Flow, Match, text};
 
 /// Maximum number of lines of a trace report.
 const LINES: usize = 1_000;
-/// Maximum number of rules that a report visits to explain mask bits by a rule that the packet does not match.
+/// Maximum number of rules that a report examines to find a rule that the packet does not match but that caused mask
+/// bits of the megaflow.
 const LOOKED_AT: usize = 65_536;
 
 /// One line of a trace report. Lines are in the order of events.

@@ -115,7 +115,7 @@ impl Shared {
         sys::map_delete(self.flows.as_fd(), key)
     }
 
-    /// Returns all exact flows in the kernel map, with the indices of their counts and their entries.
+    /// Returns all exact flows in the kernel map. Each flow comes with the index of its counters and with its entry.
     pub fn read_flows(&self) -> Result<Vec<(FiveTuple, u32, FlowEntry)>, Error> {
         let failed = |source| Error::Map { map: FLOWS, operation: "read", source };
         let mut flows = Vec::new();

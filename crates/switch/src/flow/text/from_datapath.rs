@@ -144,8 +144,8 @@ mod tests {
     use super::*;
     use crate::flow::{Field, text};
 
-    /// Text with `encap` groups nested deeper than the limit is refused, regardless of the depth. Without the limit,
-    /// deep nesting would exhaust the stack.
+    /// Text with `encap` groups nested deeper than the limit is refused, however far the depth exceeds the limit.
+    /// Without the limit, deep nesting would exhaust the stack.
     #[test]
     fn encap_groups_nested_too_deep_are_refused() {
         let nested =
