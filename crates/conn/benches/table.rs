@@ -15,6 +15,9 @@ use std::cell::RefCell;
 use std::hint::black_box;
 
 use conn::headers::{Content, Packet};
+use conn::nat::ports::{Choice, Selection};
+use conn::nat::spec::{Nat, Target};
+use conn::nat::translate::Rewrite;
 use conn::table::{EntryId, NewConnection, Sizes, Table};
 use conn::tcp::Segment;
 use conn::track::{Commit, CtState, Tracked, Tracker};
@@ -143,6 +146,89 @@ fn replace(c: &mut Criterion) {
     assert_eq!(table.counts().crowded, 0);
 }
 
+/// Addresses and ports of the translated sources.
+const NAT: Nat<u32> = Nat {
+    target: Target::Source,
+    first_address: 0xc633_6401,
+    last_address: 0xc633_6410,
+    ports: None,
+    selection: Selection { choice: Choice::Keep, is_persistent: false },
+};
+
+/// Tracks and translates one packet of each of the connections, and returns the new fields.
+fn translated(
+    tracker: &mut Tracker<u32>,
+    zones: &Zones,
+    packets: &[Packet<u32>; BURST],
+    now: u32,
+) -> [Rewrite<u32>; BURST] {
+    let mut tracked = [Tracked::default(); BURST];
+    tracker.track_burst(zones, packets, now, &mut tracked);
+    let mut rewrites = [Rewrite::default(); BURST];
+    for ((packet, tracked), rewrite) in packets.iter().zip(&mut tracked).zip(&mut rewrites) {
+        if tracked.id.is_none() {
+            let commit = Commit { nat: Some(NAT), ..Commit::default() };
+            tracker.commit(zones, packet, tracked, &commit, now).unwrap();
+        }
+        *rewrite = tracker.translate(packet, tracked).unwrap();
+    }
+    rewrites
+}
+
+/// Measures whole TCP connections with source NAT: the handshake, four segments of data, and the end, of ten packets.
+/// Connections expire four minutes after their end, so about 90,000 connections are in the table.
+fn churn(c: &mut Criterion) {
+    let sizes = Sizes { translations: 1 << 17, embryonic: 1 << 12, extensions: 0, entries: 1 << 17 };
+    let (mut tracker, zones) = (Tracker::<u32>::new(sizes, TupleHash::new()), Zones::new());
+    let mut group = c.benchmark_group("churn");
+    group.throughput(Throughput::Elements(BURST as u64));
+    let (mut number, mut now) = (0_u32, 0_u32);
+    let mut batch = || {
+        now += 100;
+        let ends: [[End<u32>; 2]; BURST] = std::array::from_fn(|at| {
+            number += 1;
+            let port = u16::try_from(1024 + scattered(u64::from(number)) % 60_000).unwrap();
+            let client = End { address: 0x0a00_0000 + number % 5000, port };
+            [client, End { address: 0x0b00_0000 + u32::try_from(at).unwrap(), port: 443 }]
+        });
+        let packets = |ends: &[[End<u32>; 2]; BURST], flags: u16, seq: u32, ack: u32| {
+            ends.map(|[from, to]| {
+                let (tuple, source) = Tuple::of_ends(0, 6, from, to);
+                let segment = Segment { seq, ack, flags, window: 1000, payload: 0, scale: None };
+                Packet { tuple, source, content: Content::Tcp(segment) }
+            })
+        };
+        let syn = translated(&mut tracker, &zones, &packets(&ends, flags::SYN, 99, 0), now);
+        let mut replies = ends.map(|[_, server]| [server; 2]);
+        for ((reply, rewrite), [client, _]) in replies.iter_mut().zip(&syn).zip(&ends) {
+            // A port that is kept is not rewritten.
+            let port = rewrite.source_port.unwrap_or(client.port);
+            reply[1] = End { address: rewrite.source.unwrap(), port };
+        }
+        const ACK: u16 = flags::ACK;
+        for (is_reply, flags, seq, ack) in [
+            (true, flags::SYN | ACK, 499, 100),
+            (false, ACK, 100, 500),
+            (false, ACK, 100, 500),
+            (true, ACK, 500, 100),
+            (false, ACK, 100, 500),
+            (true, ACK, 500, 100),
+            (false, flags::FIN | ACK, 100, 500),
+            (true, flags::FIN | ACK, 500, 101),
+            (false, ACK, 101, 501),
+        ] {
+            let ends = if is_reply { &replies } else { &ends };
+            black_box(translated(&mut tracker, &zones, &packets(ends, flags, seq, ack), now));
+        }
+        tracker.table.sweep(now, 256);
+    };
+    (0..3_000).for_each(|_| batch());
+    group.bench_function("TCP with SNAT", |bench| bench.iter(&mut batch));
+    group.finish();
+    let counts = tracker.table.counts();
+    assert_eq!((counts.crowded, counts.table_full, counts.displaced), (0, 0, 0));
+}
+
 fn sweep(c: &mut Criterion) {
     let (mut table, _) = filled::<u32>();
     let mut group = c.benchmark_group("sweep");
@@ -177,6 +263,7 @@ fn all(c: &mut Criterion) {
     look_up::<u128>(c, "ipv6");
     track(c);
     replace(c);
+    churn(c);
     sweep(c);
 }
 

@@ -2,6 +2,7 @@
 
 use zerocopy::transmute;
 
+use crate::Direction;
 use crate::nat::spec::{Target, Translation};
 use crate::tuple::{Address, Side, Tuple};
 use crate::{sctp, tcp};
@@ -93,6 +94,25 @@ impl<A: Address> Entry<A> {
     #[must_use]
     pub fn originator(&self) -> Side {
         if self.has(FROM_HIGH) { Side::High } else { Side::Low }
+    }
+
+    /// Returns the direction of a packet from a side of `tuple`, which is a key of the connection: the tuple of the
+    /// connection, or the tuple of the replies. Returns `None` if NAT uses the other key for packets from this side.
+    #[inline(always)]
+    #[must_use]
+    pub fn direction(&self, tuple: &Tuple<A>, source: Side) -> Option<Direction> {
+        if self.has_second_key() {
+            return self.translated_direction(tuple, source);
+        }
+        Some(source.direction(self.originator()))
+    }
+
+    #[inline(never)]
+    fn translated_direction(&self, tuple: &Tuple<A>, source: Side) -> Option<Direction> {
+        let is_original = self.is(tuple);
+        let originator = if is_original { self.originator() } else { self.reply_originator() };
+        let is_from_originator = source == originator;
+        (is_original == is_from_originator).then(|| source.direction(originator))
     }
 
     /// Returns whether the connection is embryonic: its handshake is not complete, or the other end has not replied.

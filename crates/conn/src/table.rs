@@ -30,7 +30,6 @@
 use sync::cpu::prefetch_read;
 use sync::memory::vec_on_huge_pages;
 
-use crate::Direction;
 use crate::embryonic::Embryonic;
 use crate::entry::Entry;
 use crate::extension::{Extension, NoExtension, Records, Translated};
@@ -279,7 +278,7 @@ impl<A: Address> Table<A> {
                 *candidate = self.index.find(*place, |_| true).unwrap_or(NONE);
                 // The sum with `NONE` is 0.
                 replies |= candidate.wrapping_add(1);
-                if let Some(entry) = self.entries.get((*candidate & !REPLY) as usize) {
+                if let Some(entry) = self.entries.get(*candidate as usize) {
                     // Most entries lie on two cache lines.
                     prefetch_read(entry);
                     prefetch_read(&entry.extension);
@@ -319,7 +318,10 @@ impl<A: Address> Table<A> {
             self.counts.expired += 1;
             self.remove(EntryId(number));
         }
-        let translation = self.choose(connection, NONE, now)?;
+        let translation = match &connection.nat {
+            Some(nat) => Some(self.choose(connection, nat, NONE, now)?),
+            None => None,
+        };
         let displaced = self.displaced_by(zones.limit(tuple.zone), tuple.zone);
         let inserted =
             displaced.and_then(|displaced| self.insert_chosen(connection, translation.as_ref(), displaced));
@@ -330,6 +332,7 @@ impl<A: Address> Table<A> {
     }
 
     /// Inserts a connection whose translation is chosen, in the place of an embryonic entry if there is one.
+    #[inline]
     fn insert_chosen(
         &mut self,
         connection: &NewConnection<A>,
@@ -376,7 +379,10 @@ impl<A: Address> Table<A> {
         if !self.holds(id, &connection.tuple) {
             return Ok(());
         }
-        let translation = self.choose(connection, id.0, now)?;
+        let translation = match &connection.nat {
+            Some(nat) => Some(self.choose(connection, nat, id.0, now)?),
+            None => None,
+        };
         let replaced = self.replace_chosen(id, connection, translation.as_ref());
         if let (Err(_), Some(translation)) = (&replaced, &translation) {
             self.end_lease(translation.lease, &connection.tuple, connection.originator);
@@ -412,13 +418,15 @@ impl<A: Address> Table<A> {
     }
 
     /// Chooses the translation of a new connection. The connection may take the place of the entry `replaced`.
+    #[inline(never)]
     fn choose(
         &mut self,
         connection: &NewConnection<A>,
+        nat: &Nat<A>,
         replaced: u32,
         now: u32,
-    ) -> Result<Option<Translation<A>>, Refused> {
-        let NewConnection { tuple, originator, nat: Some(nat), .. } = connection else { return Ok(None) };
+    ) -> Result<Translation<A>, Refused> {
+        let NewConnection { tuple, originator, .. } = connection;
         // The ports are apart from the table while the table is searched.
         let Some(mut ports) = self.ports.take() else { return Err(Refused::NoExtension) };
         let is_unique = |tuple: &Tuple<A>| {
@@ -436,7 +444,7 @@ impl<A: Address> Table<A> {
             self.counts.expired += 1;
             self.remove(EntryId(number));
         }
-        Ok(Some(chosen))
+        Ok(chosen)
     }
 
     /// Returns whether there is a record for a new connection, after the end of the connection `freed`.
@@ -450,6 +458,7 @@ impl<A: Address> Table<A> {
     }
 
     /// Inserts the keys of a new connection into the index.
+    #[inline]
     fn insert_keys(
         &mut self,
         number: u32,
@@ -469,6 +478,7 @@ impl<A: Address> Table<A> {
     }
 
     /// Returns the entry of a new connection for which there are a record and a node.
+    #[inline]
     fn new_entry(
         &mut self,
         number: u32,
@@ -525,21 +535,6 @@ impl<A: Address> Table<A> {
     #[must_use]
     pub fn holds(&self, id: EntryId, tuple: &Tuple<A>) -> bool {
         self.get(id).is_some_and(|entry| entry.is(tuple) || self.is_reply_tuple(entry, tuple))
-    }
-
-    /// Returns the direction of a packet from a side of `tuple`, which is a key of the connection. Returns `None` if
-    /// NAT uses the other key for packets from this side.
-    #[inline]
-    #[must_use]
-    pub fn direction(&self, id: EntryId, tuple: &Tuple<A>, source: Side) -> Option<Direction> {
-        let entry = self.get(id)?;
-        if !entry.has_second_key() {
-            return Some(source.direction(entry.originator()));
-        }
-        let (is_original, originator) =
-            if entry.is(tuple) { (true, entry.originator()) } else { (false, entry.reply_originator()) };
-        let is_from_originator = source == originator;
-        (is_original == is_from_originator).then(|| source.direction(originator))
     }
 
     /// Returns the mapping of a translated connection, and the end that is translated.
@@ -711,16 +706,13 @@ impl<A: Address> Table<A> {
         record.is_some_and(|record| record.reply_tuple(entry.zone(), entry.protocol()) == *tuple)
     }
 
-    /// Prefetches the records of the candidates whose keys are tuples of replies.
+    /// Prefetches the entries and the records of the candidates whose keys are tuples of replies.
     #[inline(never)]
     fn prefetch_translations(&self, candidates: &[u32]) {
-        for candidate in candidates.iter().filter(|candidate| **candidate & REPLY != 0) {
-            if let Some(entry) = self.entries.get((candidate & !REPLY) as usize)
-                && let Some(record) = self.translations.get(entry.extension)
-            {
-                prefetch_read(record);
-            }
-        }
+        let replies = || candidates.iter().filter(|candidate| **candidate & REPLY != 0);
+        let entries = || replies().filter_map(|candidate| self.entries.get((candidate & !REPLY) as usize));
+        entries().for_each(prefetch_read);
+        entries().filter_map(|entry| self.translations.get(entry.extension)).for_each(prefetch_read);
     }
 
     #[inline(always)]

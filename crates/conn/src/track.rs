@@ -298,7 +298,7 @@ impl<A: Address> Tracker<A> {
     pub fn translate(&self, packet: &Packet<A>, tracked: &mut Tracked) -> Option<Rewrite<A>> {
         let id = tracked.id.filter(|_| tracked.invalid.is_none())?;
         let (mapping, target) = self.table.mapping(id).filter(|_| self.table.holds(id, &packet.tuple))?;
-        let direction = self.table.direction(id, &packet.tuple, packet.source)?;
+        let direction = self.table.get(id)?.direction(&packet.tuple, packet.source)?;
         tracked.state |= match (target, direction) {
             (Target::Source, Direction::Original) | (Target::Destination, Direction::Reply) => CtState::SNAT,
             (Target::Source, Direction::Reply) | (Target::Destination, Direction::Original) => CtState::DNAT,
@@ -309,12 +309,10 @@ impl<A: Address> Tracker<A> {
     /// Tracks a packet whose connection was looked up.
     #[inline]
     fn track_found(&mut self, zones: &Zones, packet: &Packet<A>, id: Option<EntryId>, now: u32) -> Tracked {
-        if let Some(id) = id {
-            let Some(direction) = self.table.direction(id, &packet.tuple, packet.source) else {
-                return Tracked::of_invalid(Invalid::NotTranslated, Some(id));
-            };
-            let updated = self.table.get_mut(id).map(|entry| update(entry, packet, direction, self.options));
-            match updated.unwrap_or(Update::Replaced) {
+        if let Some(id) = id
+            && let Some(entry) = self.table.get_mut(id)
+        {
+            match update(entry, packet, self.options) {
                 Update::Tracked { state, timeout, is_established } => {
                     if is_established {
                         self.table.establish(id);
@@ -373,12 +371,10 @@ enum Update {
 
 /// Updates the entry of a packet's connection.
 #[inline]
-fn update<A: Address>(
-    entry: &mut Entry<A>,
-    packet: &Packet<A>,
-    direction: Direction,
-    options: Options,
-) -> Update {
+fn update<A: Address>(entry: &mut Entry<A>, packet: &Packet<A>, options: Options) -> Update {
+    let Some(direction) = entry.direction(&packet.tuple, packet.source) else {
+        return Update::Invalid(Invalid::NotTranslated);
+    };
     let is_reply = direction == Direction::Reply;
     let reply = if is_reply { CtState::REPLY } else { CtState::default() };
     let (timeout, is_open) = match &packet.content {

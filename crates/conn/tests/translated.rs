@@ -77,7 +77,7 @@ fn both_keys_lead_to_one_connection() {
     let [client_side, server_side] = [Side::Low, Side::High].map(|side| server.end(side) == SERVER);
     assert!(client_side != server_side);
     let server_side = if client_side { Side::Low } else { Side::High };
-    let direction = |tuple, side| case.table.direction(id, tuple, side);
+    let direction = |tuple, side| case.table.get(id).unwrap().direction(tuple, side);
     assert_eq!(direction(&connection.tuple, connection.originator), Some(Original));
     assert_eq!(direction(&connection.tuple, connection.originator.opposite()), None);
     assert_eq!(direction(&reply_tuple, server_side), Some(Reply));
@@ -179,7 +179,8 @@ fn a_translation_that_changes_nothing_has_one_key() {
     let connection = NewConnection { nat: Some(nat), ..new(1, [0, 0]) };
     let id = case.insert(&connection).unwrap();
     assert_eq!((case.reply_tuple(id), case.ports()), (connection.tuple, 1));
-    let direction = case.table.direction(id, &connection.tuple, connection.originator.opposite());
+    let direction =
+        case.table.get(id).unwrap().direction(&connection.tuple, connection.originator.opposite());
     assert_eq!(direction, Some(Reply));
     case.table.remove(id);
     assert_eq!((case.found(&connection.tuple), case.ports()), (None, 0));
