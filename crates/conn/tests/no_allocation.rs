@@ -1,10 +1,11 @@
 //! Verifies that the data path allocates nothing: tracking, commits, marks, displaced entries,
-//! expiry, flushes, and ports for NAT.
+//! expiry, flushes, translations, and ports for NAT.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use conn::headers::{Content, Packet};
 use conn::nat::ports::{Flow, NotAllocated, Ports, Range, Selection};
+use conn::nat::spec::Nat;
 use conn::table::Sizes;
 use conn::track::{Commit, Tracked, Tracker};
 use conn::tuple::{End, Tuple, TupleHash};
@@ -32,7 +33,7 @@ fn the_data_path_allocates_nothing() {
 
 /// Tracks and commits connections, and returns the number of allocations.
 fn track_connections() -> u64 {
-    let sizes = Sizes { entries: 1000, embryonic: 100, extensions: 500, translations: 0 };
+    let sizes = Sizes { entries: 1000, embryonic: 100, extensions: 500, translations: 300 };
     let (mut tracker, zones) = (Tracker::<u32>::new(sizes, TupleHash::new()), Zones::new());
     let packets: Vec<_> = (1..3000).map(|number| [packet(number, 0), packet(0, number)]).collect();
     let mut tracked = vec![Tracked::default(); 2];
@@ -42,8 +43,14 @@ fn track_connections() -> u64 {
         for (pair, number) in packets.iter().zip(0_u32..) {
             tracker.track_burst(&zones, &pair[..1], now, &mut tracked);
             let mark = (number % 2 == 0).then_some((number, u32::MAX));
-            let commit = Commit { mark, ..Commit::default() };
+            let nat = (number % 6 == 1).then_some(Nat {
+                first_address: 5000,
+                last_address: 5001,
+                ..Nat::default()
+            });
+            let commit = Commit { mark, nat, ..Commit::default() };
             let _ = tracker.commit(&zones, &pair[0], &mut tracked[0], &commit, now);
+            let _ = tracker.translate(&pair[0], &mut tracked[0]);
             // Only every third connection is answered.
             if number % 3 == 0 {
                 tracker.track_burst(&zones, &pair[1..], now, &mut tracked);
@@ -55,6 +62,8 @@ fn track_connections() -> u64 {
     let allocations = allocations() - before;
     let counts = tracker.table.counts();
     assert!(counts.displaced > 1000 && counts.expired > 0 && counts.table_full > 0, "{counts:?}");
+    let ports = tracker.table.ports().unwrap().counts();
+    assert!(ports.allocated > 100 && ports.allocated == ports.released, "{ports:?}");
     assert_eq!(tracker.table.count(), 0);
     allocations
 }
