@@ -156,6 +156,28 @@ fn a_worker_of_64_finds_a_port_that_hashes_to_itself() {
     assert!((58..=70).contains(&average), "{average} offers on average");
 }
 
+/// A worker of 8 finds a port although the worker uses 95 % of its ports towards a remote end.
+#[test]
+fn a_worker_of_8_finds_a_port_at_95_percent_use() {
+    let (range, hash) = (range(1, 1024, 65_535), TupleHash::new());
+    let (mut ports, mut used, mut state) = (Ports::<u32>::new(10_000), Vec::new(), 1_u64);
+    for number in 0..27_000_u32 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // The share of the worker is 8,064 ports, with a standard deviation of 84.
+        if used.len() >= 7_600 {
+            let at = usize::try_from(state >> 33).unwrap() % used.len();
+            let (flow, external) = used.swap_remove(at);
+            assert!(ports.release(&range, &flow, external));
+        }
+        let selection = if number % 2 == 0 { RANDOM } else { Selection { choice: Choice::Hashed, ..RANDOM } };
+        let flow = flow((number, 7), (9, 443));
+        let is_own = |external| hash.worker(&Tuple::of_ends(0, 17, external, flow.remote).0, 8) == 3;
+        let external = ports.allocate(&range, &flow, selection, is_own);
+        assert!(external.is_ok(), "{external:?} after {number} allocations");
+        used.push((flow, external.unwrap()));
+    }
+}
+
 #[test]
 fn a_source_port_is_kept_if_it_is_free() {
     let (range, mut ports) = (range(1, 1024, 2047), Ports::<u32>::new(100));

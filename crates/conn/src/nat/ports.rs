@@ -24,10 +24,22 @@ use crate::tuple::{Address, End, QueryClass};
 const ADDRESSES: u64 = 1 << 32;
 /// Largest number of free ports that one allocation offers to the caller.
 ///
-/// A worker accepts a port only if the tuple of the replies hashes to this worker. With `n` workers, `n` offers are
-/// needed on average. The worker finds no port with the probability `(1 - 1/n)` to the power of the number of offers.
-/// For 64 workers and 2,048 offers, the probability is 1e-14. For 64 offers, the probability would be 0.36.
-pub const OFFERS: u32 = 2048;
+/// A worker accepts a port only if the tuple of the replies hashes to this worker, and does not know the used ports of
+/// other workers. Let `n` be the number of workers, and `u` the use of the worker's share of the ports. An offer is
+/// then accepted with the probability `(1 - u) / n`, so `n / (1 - u)` offers are needed on average. The worker finds no
+/// port with the probability `(1 - (1 - u) / n)` to the power of [`OFFERS`]:
+///
+/// | workers | use 0 | use 0.5 | use 0.8 | use 0.9 | use 0.95 |
+/// |---|---|---|---|---|---|
+/// | 8 | 3e-238 | 2e-115 | 9e-46 | 4e-23 | 7e-12 |
+/// | 16 | 2e-115 | 3e-57 | 4e-23 | 7e-12 | 3e-6 |
+/// | 64 | 1e-28 | 1e-14 | 3e-6 | 0.002 | 0.04 |
+///
+/// The offers are ports at several random places. Consecutive ports alone would not do: as with linear probing, the
+/// used ports of the worker form clusters.
+pub const OFFERS: u32 = 4096;
+/// Number of consecutive free ports that are offered at one place.
+const RUN: u32 = 32;
 /// Hash function of persistent choices. The hashes are equal in all processes.
 const PERSISTENT: WordHash =
     WordHash::with(Secret { add: 0x9e37_79b9_7f4a_7c15, multiply: 0xbf58_476d_1ce4_e5b9 });
@@ -362,6 +374,7 @@ impl<A: Address> Ports<A> {
         let mut offers = 0;
         // The ports of the subscriber's address come first, then the ports of the other addresses.
         for (mut from, end) in [(first, end), (begin, first), (end, addresses * ports), (0, begin)] {
+            let is_first_part = from == first;
             while let Some(free) = self.bitmaps.find_free(set, from, end) {
                 if is_unique(range.end(free)) {
                     return self.take(range, set, subscriber, free);
@@ -370,7 +383,14 @@ impl<A: Address> Ports<A> {
                 if offers >= OFFERS {
                     return Err(NotAllocated::Clash);
                 }
-                from = free + 1;
+                // A range of few ports is offered as a whole. Otherwise, the first half of the offers is at random
+                // places.
+                let is_jump = is_first_part && offers % RUN == 0 && offers <= OFFERS / 2;
+                from = match selection.choice {
+                    _ if !is_jump || ports <= OFFERS.into() => free + 1,
+                    Choice::Hashed => begin + scale(PERSISTENT.of([number, free]), ports),
+                    Choice::Keep | Choice::Random => begin + scale(self.random(), ports),
+                };
             }
         }
         Err(if offers == 0 { NotAllocated::Exhausted } else { NotAllocated::Clash })
