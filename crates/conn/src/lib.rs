@@ -6,14 +6,15 @@
 //! ```text
 //!  headers::Packet      canonical tuple, direction, fields of the protocol
 //!       |
-//!  track::Tracker       state bits of the packet; commits new connections
-//!       |--- table::Table        entries and their index: look-up, insertion, expiry
+//!  track::Tracker       state bits of the packet; commits new connections; new fields of translated packets
+//!       |--- table::Table        entries and their index: look-up by both tuples, insertion, expiry
 //!       |      |--- embryonic    the oldest embryonic entry gives way
-//!       |      '--- extension    marks and labels
+//!       |      |--- extension    marks, labels, and tuples of the replies of translated connections
+//!       |      '--- nat::spec    choice of translated ends (see [`nat`])
 //!       |--- tcp, sctp           protocol states
 //!       '--- zone::Zones         limits and time-out policies of zones
 //!
-//!  nat                    addresses and ports of translated connections; rewriting of packets
+//!  nat::translate         rewriting of packets
 //! ```
 //!
 //! No function of the data path allocates, locks, reads a clock or panics on any input. Times are arguments.
