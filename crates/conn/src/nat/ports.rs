@@ -36,7 +36,8 @@ const ADDRESSES: u64 = 1 << 32;
 /// | 64 | 1e-28 | 1e-14 | 3e-6 | 0.002 | 0.04 |
 ///
 /// The offers are ports at several random places. Consecutive ports alone would not do: as with linear probing, the
-/// used ports of the worker form clusters.
+/// used ports of the worker form clusters. If the range has several addresses, the first half of the offers are ports
+/// of the subscriber's address.
 pub const OFFERS: u32 = 4096;
 /// Number of consecutive free ports that are offered at one place.
 const RUN: u32 = 32;
@@ -373,8 +374,27 @@ impl<A: Address> Ports<A> {
         let first = begin + scale(number, ports);
         let mut offers = 0;
         // The ports of the subscriber's address come first, then the ports of the other addresses.
-        for (mut from, end) in [(first, end), (begin, first), (end, addresses * ports), (0, begin)] {
-            let is_first_part = from == first;
+        let mut parts = [(first, end), (begin, first), (end, addresses * ports), (0, begin)];
+        if ports > OFFERS.into() {
+            // The address has more ports than are offered, so the offers are at random places.
+            let (limit, mut from) = (if addresses > 1 { OFFERS / 2 } else { OFFERS }, first);
+            while let Some(free) = self.find_free_around(set, from, begin, end) {
+                if is_unique(range.end(free)) {
+                    return self.take(range, set, subscriber, free);
+                }
+                offers += 1;
+                if offers >= limit {
+                    break;
+                }
+                from = match selection.choice {
+                    _ if offers % RUN != 0 => free + 1,
+                    Choice::Hashed => begin + scale(PERSISTENT.of([number, offers.into()]), ports),
+                    Choice::Keep | Choice::Random => begin + scale(self.random(), ports),
+                };
+            }
+            parts[..2].fill((0, 0));
+        }
+        for (mut from, end) in parts {
             while let Some(free) = self.bitmaps.find_free(set, from, end) {
                 if is_unique(range.end(free)) {
                     return self.take(range, set, subscriber, free);
@@ -383,17 +403,16 @@ impl<A: Address> Ports<A> {
                 if offers >= OFFERS {
                     return Err(NotAllocated::Clash);
                 }
-                // A range of few ports is offered as a whole. Otherwise, the first half of the offers is at random
-                // places.
-                let is_jump = is_first_part && offers % RUN == 0 && offers <= OFFERS / 2;
-                from = match selection.choice {
-                    _ if !is_jump || ports <= OFFERS.into() => free + 1,
-                    Choice::Hashed => begin + scale(PERSISTENT.of([number, free]), ports),
-                    Choice::Keep | Choice::Random => begin + scale(self.random(), ports),
-                };
+                from = free + 1;
             }
         }
         Err(if offers == 0 { NotAllocated::Exhausted } else { NotAllocated::Clash })
+    }
+
+    /// Returns the first free number from `from` on, or from `begin` on. The number is less than `end`.
+    fn find_free_around(&mut self, set: u64, from: u64, begin: u64, end: u64) -> Option<u64> {
+        let found = self.bitmaps.find_free(set, from, end);
+        found.or_else(|| self.bitmaps.find_free(set, begin, end))
     }
 
     /// Marks a free port as used by a subscriber, and returns the port.
