@@ -229,6 +229,28 @@ fn a_subscriber_moves_to_another_address_if_its_ports_are_used() {
     assert_eq!(address(), Err(NotAllocated::Exhausted));
 }
 
+/// The search at random places leaves half of the offers for the other addresses.
+#[test]
+fn a_subscriber_moves_to_another_address_if_the_caller_refuses_its_ports() {
+    let (range, mut ports) = (range(2, 1024, 65_535), Ports::<u32>::new(100_000));
+    let flow = flow((1, 7), (9, 53));
+    let first = ports.allocate(&range, &flow, RANDOM, |_| true).unwrap();
+    for choice in [Choice::Keep, Choice::Random, Choice::Hashed] {
+        let (selection, mut offers) = (Selection { choice, is_persistent: false }, 0);
+        let is_other = |end: End<u32>| {
+            offers += 1;
+            end.address != first.address
+        };
+        let other = ports.allocate(&range, &flow, selection, is_other).unwrap();
+        assert!(other.address != first.address && offers <= 2100, "{offers} offers");
+    }
+    // All ports of the first address are used.
+    for _ in 1..64_512 {
+        assert!(ports.allocate(&range, &flow, RANDOM, |end| end.address == first.address).is_ok());
+    }
+    assert_ne!(ports.allocate(&range, &flow, RANDOM, |_| true).unwrap().address, first.address);
+}
+
 #[test]
 fn unusual_ranges_are_accepted() {
     let mut ports = Ports::<u32>::new(4);
