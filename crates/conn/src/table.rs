@@ -224,6 +224,14 @@ impl<A: Address> Table<A> {
         self.embryonic.count()
     }
 
+    /// Begins a burst of packets. Failed searches for free ports are limited in each burst
+    /// ([`Ports::begin_burst`]).
+    pub fn begin_burst(&mut self) {
+        if let Some(ports) = &mut self.ports {
+            ports.begin_burst();
+        }
+    }
+
     /// Returns the used ports. Returns `None` if the table has no translations.
     #[must_use]
     pub fn ports(&self) -> Option<&Ports<A>> {

@@ -219,6 +219,7 @@ impl<A: Address> Tracker<A> {
     /// milliseconds.
     pub fn track_burst(&mut self, zones: &Zones, packets: &[Packet<A>], now: u32, tracked: &mut [Tracked]) {
         const TOGETHER: usize = 32;
+        self.table.begin_burst();
         for (packets, tracked) in packets.chunks(TOGETHER).zip(tracked.chunks_mut(TOGETHER)) {
             let mut tuples = [Tuple::default(); TOGETHER];
             tuples.iter_mut().zip(packets).for_each(|(tuple, packet)| *tuple = packet.tuple);

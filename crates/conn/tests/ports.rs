@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use conn::nat::ports::{Choice, Flow, NotAllocated, Ports, Range, Selection};
+use conn::nat::ports::{Choice, FAILED_OFFERS, Flow, NotAllocated, Ports, Range, Selection};
 use conn::tuple::{End, Tuple, TupleHash};
 use proptest::prelude::*;
 
@@ -56,6 +56,7 @@ proptest! {
             let all = || (0..addresses).flat_map(|a| (0..ports).map(move |p| (PUBLIC + a, first_port + p)));
             let mut free = all().map(|(address, port)| End { address, port }).filter(is_free);
             let count = subscribers.entry(subscriber).or_default();
+            allocator.begin_burst();
             match allocator.allocate(&range, &flow, selection, is_unique) {
                 Ok(external) => {
                     prop_assert!(free.any(|end| end == external) && is_unique(external));
@@ -249,6 +250,31 @@ fn a_subscriber_moves_to_another_address_if_the_caller_refuses_its_ports() {
         assert!(ports.allocate(&range, &flow, RANDOM, |end| end.address == first.address).is_ok());
     }
     assert_ne!(ports.allocate(&range, &flow, RANDOM, |_| true).unwrap().address, first.address);
+}
+
+/// Searches that fail take much time, so few of them are made in a burst.
+#[test]
+fn failed_searches_of_a_burst_are_limited() {
+    let (range, mut ports) = (range(1, 1024, 65_535), Ports::<u32>::new(100));
+    for _ in 0..2 {
+        let mut offers = 0;
+        let mut refused = || {
+            let is_unique = |_| {
+                offers += 1;
+                false
+            };
+            ports.allocate(&range, &flow((1, 7), (9, 53)), RANDOM, is_unique)
+        };
+        let all: Vec<_> = (0..100).map(|_| refused().unwrap_err()).collect();
+        assert_eq!(all[..2], [NotAllocated::Clash; 2]);
+        assert_eq!(all[2..], [NotAllocated::BurstLimit; 98]);
+        assert_eq!(offers, FAILED_OFFERS);
+        let refused = ports
+            .choose_destination(&range, &flow((1, 7), (9, 53)), RANDOM, |_| unreachable!("it is offered"));
+        assert_eq!(refused, Err(NotAllocated::BurstLimit));
+        ports.begin_burst();
+    }
+    assert!(ports.allocate(&range, &flow((1, 7), (9, 53)), RANDOM, |_| true).is_ok());
 }
 
 #[test]

@@ -41,6 +41,9 @@ const ADDRESSES: u64 = 1 << 32;
 pub const OFFERS: u32 = 4096;
 /// Number of consecutive free ports that are offered at one place.
 const RUN: u32 = 32;
+/// Largest number of offers in the failed allocations of a burst. Each failed allocation takes up to [`OFFERS`] offers,
+/// and so a flood of new connections could otherwise occupy the worker while it has no free ports.
+pub const FAILED_OFFERS: u32 = 2 * OFFERS;
 /// Hash function of persistent choices. The hashes are equal in all processes.
 const PERSISTENT: WordHash =
     WordHash::with(Secret { add: 0x9e37_79b9_7f4a_7c15, multiply: 0xbf58_476d_1ce4_e5b9 });
@@ -143,6 +146,8 @@ pub enum NotAllocated {
     Exhausted,
     /// The caller has refused all free ports, or [`OFFERS`] of them.
     Clash,
+    /// Allocations of the same burst have failed after [`FAILED_OFFERS`] offers.
+    BurstLimit,
     /// The memory for used ports is full.
     NoMemory,
 }
@@ -154,6 +159,7 @@ impl std::fmt::Display for NotAllocated {
             NotAllocated::SubscriberLimit => "the subscriber has reached its limit of ports",
             NotAllocated::Exhausted => "all ports of the range are used towards the remote end",
             NotAllocated::Clash => "other connections use the free ports of the range",
+            NotAllocated::BurstLimit => "too many searches for a free port have failed in this burst",
             NotAllocated::NoMemory => "the memory for used ports is full",
         })
     }
@@ -174,6 +180,8 @@ pub struct Counts {
     pub exhausted: u64,
     /// Allocations that were refused because the caller refused all free ports, or [`OFFERS`] of them.
     pub clashes: u64,
+    /// Allocations that were refused because others of the same burst had failed after [`FAILED_OFFERS`] offers.
+    pub burst_limit: u64,
     /// Allocations that were refused because the memory was full.
     pub no_memory: u64,
     /// Words of bitmaps that searches for free ports have read.
@@ -201,6 +209,8 @@ pub struct Ports<A> {
     /// Numbers of ports of the subscribers. The key is the hash of the zone and the address.
     subscribers: Words,
     subscriber_limit: u64,
+    /// Number of offers in the failed allocations of the current burst.
+    failed_offers: u32,
     hash: WordHash,
     /// Keyed function of the random numbers.
     random: RandomState,
@@ -219,6 +229,7 @@ impl<A: Address> Ports<A> {
             bitmaps: Bitmaps::new(connections),
             subscribers: Words::new(connections),
             subscriber_limit: u64::MAX,
+            failed_offers: 0,
             hash: WordHash::new(),
             random: RandomState::new(),
             randoms: 0,
@@ -245,6 +256,11 @@ impl<A: Address> Ports<A> {
         self.subscriber_limit = limit.map_or(u64::MAX, u64::from);
     }
 
+    /// Begins a burst of packets. The limit [`FAILED_OFFERS`] applies to each burst.
+    pub fn begin_burst(&mut self) {
+        self.failed_offers = 0;
+    }
+
     /// Returns the number of ports that a subscriber has in a zone.
     #[must_use]
     pub fn subscriber_ports(&self, zone: u16, subscriber: A) -> u64 {
@@ -264,13 +280,19 @@ impl<A: Address> Ports<A> {
         selection: Selection,
         mut is_unique: impl FnMut(End<A>) -> bool,
     ) -> Result<End<A>, NotAllocated> {
-        let chosen = self.choose(range, flow, selection, &mut is_unique);
+        let chosen = self.within_burst(|ports, offered| {
+            ports.choose(range, flow, selection, &mut |end| {
+                *offered += 1;
+                is_unique(end)
+            })
+        });
         match chosen {
             Ok(_) => self.counts.allocated += 1,
             Err(NotAllocated::EmptyRange) => {}
             Err(NotAllocated::SubscriberLimit) => self.counts.subscriber_limit += 1,
             Err(NotAllocated::Exhausted) => self.counts.exhausted += 1,
             Err(NotAllocated::Clash) => self.counts.clashes += 1,
+            Err(NotAllocated::BurstLimit) => self.counts.burst_limit += 1,
             Err(NotAllocated::NoMemory) => self.counts.no_memory += 1,
         }
         chosen
@@ -334,8 +356,31 @@ impl<A: Address> Ports<A> {
             (false, false) => of_flow.rotate_left(32),
         };
         let (first, count) = (scale(address, addresses) * ports + scale(port, ports), addresses * ports);
-        let mut offers = (0..count.min(OFFERS.into())).map(|step| range.end((first + step) % count));
-        offers.find(|end| is_unique(*end)).ok_or(NotAllocated::Clash)
+        self.within_burst(|_, offered| {
+            let mut offers = (0..count.min(OFFERS.into())).map(|step| range.end((first + step) % count));
+            let is_accepted = |end: &End<A>| {
+                *offered += 1;
+                is_unique(*end)
+            };
+            offers.find(is_accepted).ok_or(NotAllocated::Clash)
+        })
+    }
+
+    /// Calls `search`, unless searches of the burst have failed after [`FAILED_OFFERS`] offers. `search` counts its
+    /// offers in its second argument. The offers count toward the limit if the search fails.
+    fn within_burst<T>(
+        &mut self,
+        search: impl FnOnce(&mut Self, &mut u32) -> Result<T, NotAllocated>,
+    ) -> Result<T, NotAllocated> {
+        if self.failed_offers >= FAILED_OFFERS {
+            return Err(NotAllocated::BurstLimit);
+        }
+        let mut offered = 0;
+        let found = search(self, &mut offered);
+        if found.is_err() {
+            self.failed_offers = self.failed_offers.saturating_add(offered);
+        }
+        found
     }
 
     /// Chooses a free port and marks the port as used.
