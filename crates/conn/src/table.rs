@@ -326,17 +326,34 @@ impl<A: Address> Table<A> {
             self.counts.expired += 1;
             self.remove(EntryId(number));
         }
+        let limit = zones.limit(tuple.zone);
         let translation = match &connection.nat {
-            Some(nat) => Some(self.choose(connection, nat, NONE, now)?),
+            Some(nat) => {
+                // A connection that the table refuses costs no search for a port.
+                self.find_place(connection, limit)?;
+                Some(self.choose(connection, nat, NONE, now)?)
+            }
             None => None,
         };
-        let displaced = self.displaced_by(zones.limit(tuple.zone), tuple.zone);
+        let displaced = self.find_place(connection, limit);
         let inserted =
             displaced.and_then(|displaced| self.insert_chosen(connection, translation.as_ref(), displaced));
         if let (Err(_), Some(translation)) = (&inserted, &translation) {
             self.end_lease(translation.lease, tuple, connection.originator);
         }
         inserted
+    }
+
+    /// Returns the embryonic entry that must give way to a connection. Returns `None` if the table has a free entry.
+    /// `limit` is the limit of the connection's zone.
+    ///
+    /// # Errors
+    /// Returns an error if the table has no place for the connection, or no record for its extension.
+    fn find_place(&mut self, connection: &NewConnection<A>, limit: u32) -> Result<Option<u32>, Refused> {
+        let displaced = self.displaced_by(limit, connection.tuple.zone)?;
+        let freed = displaced.and_then(|number| self.get(EntryId(number)));
+        let has_record = self.has_record(connection.extension, connection.nat.is_some(), freed);
+        if has_record { Ok(displaced) } else { Err(Refused::NoExtension) }
     }
 
     /// Inserts a connection whose translation is chosen, in the place of an embryonic entry if there is one.
@@ -347,10 +364,6 @@ impl<A: Address> Table<A> {
         translation: Option<&Translation<A>>,
         displaced: Option<u32>,
     ) -> Result<EntryId, Refused> {
-        let freed = displaced.and_then(|number| self.get(EntryId(number)));
-        if !self.has_record(connection.extension, translation.is_some(), freed) {
-            return Err(Refused::NoExtension);
-        }
         let number = match displaced {
             Some(number) => number,
             None if self.unused != NONE => self.unused,

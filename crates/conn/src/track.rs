@@ -208,8 +208,10 @@ impl<A: Address> Tracker<A> {
         Tracker { table: Table::new(sizes, hash), options: Options::default() }
     }
 
-    /// Tracks a packet: returns its state, and updates its connection. `now` is the time in milliseconds.
+    /// Tracks a packet, as a burst of one packet: returns its state, and updates its connection. `now` is the time in
+    /// milliseconds.
     pub fn track(&mut self, zones: &Zones, packet: &Packet<A>, now: u32) -> Tracked {
+        self.table.begin_burst();
         let id = self.table.find(&packet.tuple, now);
         self.track_found(zones, packet, id, now)
     }

@@ -401,11 +401,10 @@ pub fn unlock(
     sockets: &[(QueueId, OwnedFd)],
 ) -> Result<(), PlaneError> {
     let config = program(wanted.policy, wanted.bridged, hook.constants().queues);
-    let swapped = hook.prepare(&config).and_then(|loaded| hook.swap(loaded));
-    swapped.and_then(|()| steer(hook, sockets, wanted.has_function())).map_err(|error| failed(name, &error))
+    swap(hook, &config, sockets, wanted.has_function()).map_err(|error| failed(name, &error))
 }
 
-/// Installs a program that drops every frame in a hook whose filter is not installed yet, and removes the port's AF_XDP
+/// Installs a program that drops every frame in a hook, and removes the port's AF_XDP
 /// sockets from the hook's XSKMAP. [`unlock`] ends that.
 ///
 /// # Errors
@@ -417,8 +416,20 @@ pub fn lock(
     sockets: &[(QueueId, OwnedFd)],
 ) -> Result<(), PlaneError> {
     let config = locked(&program(wanted.policy, wanted.bridged, hook.constants().queues));
-    let swapped = hook.prepare(&config).and_then(|loaded| hook.swap(loaded));
-    swapped.and_then(|()| steer(hook, sockets, false)).map_err(|error| failed(name, &error))
+    swap(hook, &config, sockets, false).map_err(|error| failed(name, &error))
+}
+
+/// Replaces the program of a hook, and then enters the port's AF_XDP sockets into the hook's XSKMAP or removes them
+/// ([`steer`]).
+fn swap(
+    hook: &mut Attached,
+    config: &ProgramConfig,
+    sockets: &[(QueueId, OwnedFd)],
+    has_function: bool,
+) -> Result<(), xdp::Error> {
+    let loaded = hook.prepare(config)?;
+    hook.swap(loaded)?;
+    steer(hook, sockets, has_function)
 }
 
 /// Enters a running port's AF_XDP sockets into its hook's XSKMAP, so that workers receive the port's packets. If the

@@ -184,7 +184,8 @@ fn device_differs(before: &PortSpec, wanted: &PortSpec) -> bool {
 
 /// Makes the hook of a port drop all frames if the port gets another function and has a filter before or after the
 /// change. Otherwise, one of the functions would receive frames that the filter of the other configuration passes. The
-/// hook passes frames again when its filter is installed ([`Filters::ensure`](super::filters::Filters::ensure)).
+/// hook passes frames again when its filter is installed or removed
+/// ([`Filters::ensure`](super::filters::Filters::ensure)).
 ///
 /// # Errors
 /// Returns an error if the kernel refuses the program that drops all frames.
@@ -194,8 +195,9 @@ pub fn lock(name: &PortName, running: &mut Running, wanted: &PortSpec) -> Result
     let has_filter = before.filter().is_some() || wanted.filter().is_some();
     let Some(hook) = running.hook.as_mut().filter(|_| is_other_function && has_filter) else { return Ok(()) };
     if !running.is_locked {
+        // Also after an error, because the program may have been replaced before it.
+        running.is_locked = true;
         let locked = af_xdp::lock(name, before, hook, &running.sockets);
-        running.is_locked = locked.is_ok();
         af_xdp::unless_detached(name, hook, locked)?;
     }
     Ok(())

@@ -71,7 +71,7 @@ pub struct Running {
     pub reopened: Option<Instant>,
     /// Whether the hook was taken over from an earlier daemon process.
     pub adopted: bool,
-    /// Whether the hook drops all frames, because the port's filter is not installed in it yet.
+    /// Whether the hook drops all frames until the port's filter is installed in it or removed from it.
     pub is_locked: bool,
     /// Guard of the port's device: a program that drops all frames that the device passes to the kernel. The guard is
     /// attached while the port has no hook with its filter and waits to be opened again.

@@ -238,7 +238,7 @@ impl RunningState {
         done: &mut Done,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let mut notes = Vec::new();
-        self.lock(&steps.change, new)?;
+        steps.change.iter().try_for_each(|name| self.lock(name, new))?;
         self.filters.change(prepared.filters, prepared.lists, &mut self.ports, &mut done.filters)?;
         self.steering.change(prepared.steering, &mut self.ports, &mut done.steering)?;
         let names = self.early(steps, new).into_iter().cloned().collect();
@@ -352,8 +352,10 @@ impl RunningState {
             }
         }
         let old = self.config.clone();
-        if let Err(error) = self.lock(&changed, &old) {
-            tracing::error!(%error, "its hook could not be closed while a change that failed is undone");
+        for name in &changed {
+            if let Err(error) = self.lock(name, &old) {
+                tracing::error!(port = %name, %error, "its hook could not be closed while a change that failed is undone");
+            }
         }
         self.filters.restore(filters, &mut self.ports);
         self.steering.restore(steering, &mut self.ports);
@@ -649,15 +651,13 @@ impl RunningState {
         self.names.ports.retain(|name| ports.contains_key(name) || routers.has_port(name));
     }
 
-    /// Makes the hooks of ports that get another function in `new` drop all frames, if a filter is concerned
+    /// Makes the hook of a port that gets another function in `new` drop all frames, if a filter is concerned
     /// ([`change::lock`]).
-    fn lock(&mut self, names: &[PortName], new: &Config) -> Result<(), PlaneError> {
-        for name in names {
-            if let (Some(wanted), Some(running)) = (PortSpec::of(new, name), self.ports.get_mut(name)) {
-                change::lock(name, running, &wanted)?;
-            }
+    fn lock(&mut self, name: &PortName, new: &Config) -> Result<(), PlaneError> {
+        match (PortSpec::of(new, name), self.ports.get_mut(name)) {
+            (Some(wanted), Some(running)) => change::lock(name, running, &wanted),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Changes the settings of a running port to those in `new`.

@@ -575,7 +575,8 @@ fn handed_over(
     let (mut taken, mut clones, mut segments) = (0, 0, 0);
     // A run of one port may be short, if packets of several ports alternate.
     while taken < port::BURST && clones < CLONE_BUDGET && segments < SEGMENT_BUDGET {
-        let Some((port, seen)) = take_run(forwarding, from, burst, &mut egress, context) else { break };
+        let most = port::BURST - taken;
+        let Some((port, seen)) = take_run(forwarding, from, most, burst, &mut egress, context) else { break };
         taken += burst.len();
         context.begin_burst();
         match forwarding.port(port) {
@@ -598,17 +599,19 @@ fn handed_over(
     relayed + taken
 }
 
-/// Takes the next packets that worker `from` has handed over and that arrived on one port, as a burst. Returns the
-/// port, and whether the port's ingress stage has processed the packets. Returns `None` if no packet can be taken now.
+/// Takes at most `most` packets that worker `from` has handed over and that arrived on one port, as a burst. Returns
+/// the port, and whether the port's ingress stage has processed the packets. Returns `None` if no packet can be taken
+/// now.
 fn take_run(
     forwarding: &Forwarding,
     from: usize,
+    most: usize,
     burst: &mut Burst,
     egress: &mut Egress<'_>,
     context: &WorkerContext,
 ) -> Option<(PortId, bool)> {
     let mut run = None;
-    while !burst.packets.is_full()
+    while burst.packets.len() < most
         && let Some((packet, port, seen)) = egress.links.take(from)
     {
         // Packets of an OpenFlow bridge wait until the slow path exists.

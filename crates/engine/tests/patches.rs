@@ -328,6 +328,8 @@ fn hosts_behind_one_patch_port_have_their_own_shares_of_the_slow_path() {
         joined.rig.round();
     }
     assert_eq!(lost(&joined), 600 - 256, "half of the limit of one port");
+    let of_host = joined.rig.engine.port_totals(PortId(0)).drops[DropReason::UpcallLimit.index()];
+    assert_eq!(of_host, 600 - 256, "the drops count for the port whose limit is exceeded");
     for number in 0..100 {
         joined.rig.send(4, &of_flow(2000 + number));
         joined.rig.round();

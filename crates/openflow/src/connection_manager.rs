@@ -11,8 +11,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
 
 use crate::budget;
 use crate::datapath::{Datapath, Outcome, Reservation, TableMod};
-use crate::events::{Interest, SharedEvent, Subscription};
-use crate::events::{is_about_rules, is_for_all};
+use crate::events::{Interest, SharedEvent, Subscription, is_about_rules, is_for_all};
 use crate::wire::{HEADER, Header};
 
 /// Maximum number of notices, such as bridge events, in the queue of one OpenFlow session.

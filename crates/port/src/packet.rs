@@ -278,8 +278,8 @@ impl Packet {
         self.total_and_arrival = self.total_and_arrival >> LENGTH_BITS << LENGTH_BITS | u32::from(total);
     }
 
-    /// Sets the port on which the packet arrived. If the port's index is too large to be stored, the port
-    /// becomes unknown.
+    /// Sets the port on which the packet was received. The port stays the same if the packet passes patch ports. If the
+    /// port's index is too large to be stored, the port becomes unknown.
     #[inline]
     pub fn set_arrival(&mut self, port: PortId) {
         let number = u32::from(port.0) + 1;
@@ -287,8 +287,8 @@ impl Packet {
         self.total_and_arrival = self.total_and_arrival & ((1 << LENGTH_BITS) - 1) | kept << LENGTH_BITS;
     }
 
-    /// Returns the port on which the packet arrived. For a copy or a segment, this is the port on which the
-    /// original packet arrived. Returns `None` if the port is not known.
+    /// Returns the port on which the packet was received, before it passed any patch ports. For a copy or a segment,
+    /// this is the port on which the original packet was received. Returns `None` if the port is not known.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "11 of 32 bits")]

@@ -13,8 +13,8 @@ use xdp::filter::{Blocklist, FormerList, Moment};
 use super::list_build::{Blocks, BuiltList, ListSource, ListState, ReadList, Reloaded};
 use super::{Definition, Filtering, Filters, failed, object};
 
-/// Encoded form in which a prefix that an operator has blocked in a filter is passed to a successor process. The number
-/// is the end time of the block in nanoseconds of CLOCK_MONOTONIC. `None` means that the block has no end time.
+/// A prefix that an operator has blocked in a filter, as it is passed to a successor process: the text of the prefix,
+/// and the time at which the block ends, in nanoseconds of CLOCK_MONOTONIC. `None`: the block does not end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Expiring(String, Option<u64>);
 

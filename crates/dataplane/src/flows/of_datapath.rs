@@ -616,8 +616,9 @@ mod tests {
     #[test]
     fn lost_events_of_a_request_are_reported_to_the_connection_manager() {
         let origin = Origin { session: 1, xid: 2 };
-        let lost = caused_by(origin, vec![Event::LostPackets(3), Event::Lost(4)]);
-        let expected = [Event::Caused(origin, vec![Event::LostPackets(3)]), Event::Lost(4)];
+        let request = Event::Caused(origin, Vec::new());
+        let lost = caused_by(origin, vec![request.clone(), Event::Lost(4)]);
+        let expected = [Event::Caused(origin, vec![request]), Event::Lost(4)];
         assert_eq!(lost.collect::<Vec<_>>(), expected);
         assert_eq!(caused_by(origin, vec![Event::Lost(5)]).collect::<Vec<_>>(), [Event::Lost(5)]);
         assert_eq!(caused_by(origin, Vec::new()).count(), 0);

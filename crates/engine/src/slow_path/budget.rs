@@ -88,15 +88,15 @@ pub(super) struct Budgets {
 }
 
 impl Budgets {
-    /// Returns whether another megaflow may be installed for this port in the worker's cache. `all` is the number of
-    /// installed megaflows of all ports.
+    /// Returns whether another megaflow may be installed in the worker's cache for packets received on this port. `all`
+    /// is the number of installed megaflows of all ports.
     pub fn has_room(&self, worker: usize, ingress: PortId, all: usize, limit: Limit) -> bool {
         let now = limit.now;
         all < now || all < (now + now / 4).max(limit.most) && !self.is_over_share(worker, ingress, all, limit)
     }
 
-    /// Returns whether a port has at least as many megaflows as its share of the flow limit. `all` is the
-    /// number of installed megaflows of all ports.
+    /// Returns whether the packets received on a port have at least as many megaflows as the port's share of the flow
+    /// limit. `all` is the number of installed megaflows of all ports.
     pub fn is_over_share(&self, worker: usize, ingress: PortId, all: usize, limit: Limit) -> bool {
         let own = self.flows.get(&(worker, ingress)).copied().unwrap_or(0);
         let floor = if all < limit.most { FLOOR } else { 0 };

@@ -28,7 +28,7 @@ pub(super) struct Teaching {
 /// Origin of a packet that executes learn actions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
-    /// The packet arrived on this port of the bridge.
+    /// The packet was received on this port, and may have passed patch ports to the bridge.
     Port(PortId),
     /// A controller of the bridge has sent the packet as a packet-out. All controllers count as one origin.
     PacketOut,

@@ -143,7 +143,7 @@ impl Flows {
     /// Counts as dropped all packets that wait in this worker or at the slow path.
     pub(crate) fn abandon(&mut self, counters: &crate::counters::WorkerCounters) {
         for waiting in self.pending.values().flat_map(|pending| &pending.behind) {
-            counters.port(waiting.port).drop_n(DropReason::UpcallLimit, 1);
+            counters.port(waiting.ingress()).drop_n(DropReason::UpcallLimit, 1);
         }
         for (port, _) in self.pending.values_mut().filter_map(|pending| pending.asked.take()) {
             counters.port(port).drop_n(DropReason::UpcallLimit, 1);

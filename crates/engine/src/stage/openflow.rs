@@ -224,7 +224,7 @@ fn bell(flows: &mut Flows) {
 /// the worker until the slow path returns the earlier packet. If a limit is exceeded, the packet is dropped.
 #[cold]
 fn miss(asks: Waiting, flows: &mut Flows, egress: &mut Egress<'_>, context: &mut WorkerContext) {
-    let (port, ticket) = (asks.port, asks.ticket);
+    let (port, ticket) = (asks.ingress(), asks.ticket);
     if let Err(packet) = wait(asks, flows) {
         Ticket::give_back(ticket, egress);
         context.drop(packet, port, DropReason::UpcallLimit);
@@ -438,7 +438,8 @@ fn follow(identity: &FlowKey, flows: &mut Flows, context: &mut Context<'_, '_, N
         for next in waiting {
             waits_no_more(&next, flows);
             Ticket::give_back(next.ticket, context.egress);
-            context.worker.drop(next.packet, next.port, DropReason::UpcallLimit);
+            let ingress = next.ingress();
+            context.worker.drop(next.packet, ingress, DropReason::UpcallLimit);
         }
     }
     gone

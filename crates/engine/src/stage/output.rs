@@ -52,7 +52,9 @@ fn make_room<R: Recorder>(context: &mut Context<'_, '_, R>, out: PortId, refused
     };
     if let Some(Refused::Full(mut packet) | Refused::NoPort(mut packet)) = refused {
         context.recorder.step(0, Step::Dropped(DropReason::PortRemoved));
-        packet.set_arrival(context.port);
+        if packet.arrival().is_none() {
+            packet.set_arrival(context.port);
+        }
         context.worker.drop_at_output(packet, out, DropReason::PortRemoved);
     }
 }

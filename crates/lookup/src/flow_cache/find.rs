@@ -122,7 +122,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         }
         for (packet, found) in (0_u16..).zip(found.iter_mut()) {
             let at = usize::from(packet);
-            // Without closures, which the compiler may not inline here.
+            // Not `is_some_and`: the compiler may not inline its closure here.
             let is = if let Some(flow) = self.flows.get(*found as usize)
                 && let Some(mask) = self.masks.get(flow.mask as usize)
             {
