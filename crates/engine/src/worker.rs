@@ -563,6 +563,7 @@ fn handed_over(
 ) -> usize {
     let mut egress = Egress { queues, local, links, collected: None };
     let mut relayed = 0;
+    context.begin_relayed_burst();
     while relayed < port::BURST {
         let Some(output) = egress.links.take_output(from) else { break };
         relayed += 1;

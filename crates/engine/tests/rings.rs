@@ -11,6 +11,7 @@ use engine::state::RSS_BUCKETS;
 use engine::worker::Worker;
 use engine::{Engine, EngineConfig, Forwarding, Function, PollMode, PortView};
 use packet::{DropReason, PortId, QueueId, WorkerId};
+use port::packet::{Flags, Gso, Offload};
 use port::ring::{self, RingQueue};
 use port::{Batch, FramePool, Queue};
 
@@ -73,6 +74,26 @@ impl Pair {
         }
     }
 
+    /// Sends UDP packets that are each divided into `segments` segments.
+    fn send_large(&mut self, port: PortId, packets: usize, segments: u16) {
+        let mut bytes = frame(1, 2, 0);
+        bytes.resize(42 + 4 * usize::from(segments), 7);
+        let payload = 4 * segments;
+        bytes[16..18].copy_from_slice(&(payload + 28).to_be_bytes());
+        bytes[38..40].copy_from_slice(&(payload + 8).to_be_bytes());
+        let mut flags = Flags::default();
+        flags.insert(Flags::PARTIAL_CHECKSUM);
+        flags.insert(Flags::SEGMENT);
+        let offload = Offload { flags, gso: Gso::Udp, gso_size: 4, csum_start: 34, csum_offset: 6 };
+        for _ in 0..packets {
+            let mut packet = self.pool.alloc_copy(&bytes).unwrap();
+            packet.set_offload(self.pool.memory(), offload);
+            let mut one: Batch = std::iter::once(packet).collect();
+            assert_eq!(self.far[port.index()].transmit(&mut self.pool, &mut one), 1);
+            self.first.round();
+        }
+    }
+
     fn lost(&self, port: PortId) -> u64 {
         self.engine.port_totals(port).drops[DropReason::WorkerRingFull.index()]
     }
@@ -126,6 +147,31 @@ fn alternating_ports_do_not_slow_down_a_ring() {
     let mut batch = Batch::new();
     assert_eq!(pair.far[OUT.index()].receive(&mut pair.pool, &mut batch), 128);
     batch.drain(..).for_each(|packet| pair.pool.free(packet));
+}
+
+/// Checks that packets that another worker transmits have a budget of segments in each burst, although the worker
+/// receives nothing itself.
+#[test]
+fn packets_for_another_worker_have_a_budget_of_segments_each_round() {
+    let mut pair = Pair::new();
+    let mut left = 0;
+    for _ in 0..60 {
+        pair.send_large(ATTACKER, 3, 100);
+        left += pair.left();
+    }
+    assert_eq!(left, 60 * 3 * 100, "more than one budget of {}", engine::stage::SEGMENT_BUDGET);
+}
+
+/// Checks that packets that one port divides into very many segments leave segments for the packets of another port,
+/// if another worker transmits both.
+#[test]
+fn segments_of_one_port_leave_segments_for_another_port() {
+    let mut pair = Pair::new();
+    pair.send_large(ATTACKER, 40, 1000);
+    pair.send_large(VICTIM, 100, 50);
+    pair.second.round();
+    let dropped = |port| pair.engine.port_totals(port).drops[DropReason::CloneBudget.index()];
+    assert_eq!((dropped(ATTACKER), dropped(VICTIM)), (40 - 8, 0));
 }
 
 /// Checks that packets that span many frames, such as packets from TAP ports, occupy a limited part of the frame memory

@@ -23,6 +23,9 @@ pub const CLONE_BUDGET: u32 = 4096;
 /// that need segmentation are dropped with the reason `clone-budget`. For comparison, 64 packets of 64 KiB result in
 /// some 3,000 segments of Ethernet size.
 pub const SEGMENT_BUDGET: u32 = 16_384;
+/// Maximum number of segments of a packet that may use the whole budget. A packet of 64 KiB has fewer if its segments
+/// have 1,000 octets or more.
+pub(super) const USUAL_SEGMENTS: usize = 66;
 
 /// Worker context: the private state of one worker that the stages need in addition to the burst and the forwarding
 /// snapshot.
@@ -55,6 +58,8 @@ pub struct WorkerContext {
     pub clones_left: u32,
     /// Number of segments into which the packets of the current burst may still be divided.
     pub segments_left: u32,
+    /// Number of the remaining segments that packets of more than [`USUAL_SEGMENTS`] segments may not use.
+    pub segments_reserved: u32,
     /// Packets of the current burst that were sent to patch ports, each with the peer port on which the packet arrives
     /// next.
     pub(crate) patched: VecDeque<(PortId, Packet)>,
@@ -86,6 +91,7 @@ impl WorkerContext {
             queue: None,
             clones_left: CLONE_BUDGET,
             segments_left: SEGMENT_BUDGET,
+            segments_reserved: 0,
             patched: VecDeque::new(),
             released: None,
             outputs: Box::default(),
@@ -97,6 +103,15 @@ impl WorkerContext {
     /// burst.
     pub fn begin_burst(&mut self) {
         (self.clones_left, self.segments_left) = (CLONE_BUDGET, SEGMENT_BUDGET);
+        self.segments_reserved = 0;
+    }
+
+    /// Resets the same numbers at the beginning of a burst of packets that another worker has handed over for
+    /// transmission. The packets may come from several ports. Half of the segments is therefore reserved for packets of
+    /// a usual number of segments, so that packets that are divided into very many segments do not prevent others.
+    pub fn begin_relayed_burst(&mut self) {
+        self.begin_burst();
+        self.segments_reserved = SEGMENT_BUDGET / 2;
     }
 
     /// Drops a packet that arrived on `port`. Counts the drop on this port, offers the packet to a running capture, and

@@ -6,6 +6,7 @@ use packet::{DropReason, PortId, QueueId};
 use port::offload;
 use port::{Batch, Capabilities, Flags, HOPS};
 
+use super::context::USUAL_SEGMENTS;
 use crate::capture::Direction;
 use crate::handover::Output;
 use crate::stage::WorkerContext;
@@ -197,8 +198,9 @@ fn complete<R: Recorder>(
         let segments = offload::segment_count(&packet, pool.memory());
         let needs_flush = batch.remaining_capacity() < segments && !batch.is_empty();
         if segments > 1 {
-            let Some(left) = context.segments_left.checked_sub(u32::try_from(segments).unwrap_or(u32::MAX))
-            else {
+            let reserved = if segments > USUAL_SEGMENTS { context.segments_reserved } else { 0 };
+            let left = context.segments_left.checked_sub(u32::try_from(segments).unwrap_or(u32::MAX));
+            let Some(left) = left.filter(|left| *left >= reserved) else {
                 recorder.step(0, Step::Dropped(DropReason::CloneBudget));
                 context.drop_at_output(packet, out, DropReason::CloneBudget);
                 continue;

@@ -69,14 +69,21 @@ impl Rings {
         let target = self.fill_target.min(share.fill());
         let least = FILL_BATCH.min(target / 4).max(1);
         let free = self.fill.free(self.fill.size() - target + least);
-        let standing = self.fill.size() - free;
-        let wanted = target.saturating_sub(standing);
+        let mut standing = self.fill.size() - free;
+        let mut wanted = target.saturating_sub(standing);
         let minimum = LEAST_FILL.min(target);
         share.set_lacking(minimum.saturating_sub(standing));
         if wanted < least {
             return;
         }
         let spare = u32::try_from((pool.depot().available() + pool.len()) / 8).unwrap_or(u32::MAX);
+        if spare < least {
+            // The level of the ring may be older than the last frames that the kernel took. With few free frames, it
+            // would stay as old, because it is read again only after a refill.
+            standing = self.fill.pending();
+            wanted = target.saturating_sub(standing);
+            share.set_lacking(minimum.saturating_sub(standing));
+        }
         let wanted = wanted.min(spare.max(minimum.saturating_sub(standing)));
         // A few frames do not justify an access to the ring's cache lines, which are shared with the kernel.
         if wanted < least && standing >= LEAST_FILL {

@@ -11,7 +11,7 @@ use super::owned::OwnedFrames;
 use super::ring::{Consumer, Producer, Shared, views};
 use super::rings::Rings;
 use crate::memory::{FrameMemory, HugePages, MemoryConfig};
-use crate::pool::{Depot, FramePool};
+use crate::pool::{Depot, FramePool, LEAST_FILL};
 use crate::queue::Batch;
 
 const RING: u32 = 16;
@@ -351,6 +351,38 @@ fn receivers_that_keep_what_they_are_sent_leave_frames_to_others() {
             rings.reclaim(&mut pool);
         }
     }
+}
+
+/// Checks that a fill ring that the kernel empties while few frames are free gets its minimum of frames.
+#[test]
+fn a_ring_that_empties_while_frames_are_scarce_gets_its_minimum() {
+    const LONG: u32 = 1024;
+    let memory = Arc::new(
+        FrameMemory::new(MemoryConfig { frames: 2048, frame_size: 2048, huge_pages: HugePages::Off })
+            .unwrap(),
+    );
+    let depot = Depot::new(memory);
+    let mut pool = depot.pool();
+    let (fill, kernel_fill) = views(LONG, 0);
+    let mut kernel = Consumer::new(kernel_fill);
+    let rings = rings_of(fill, views(LONG, 0).0, views(LONG, 0).0, views(LONG, 0).0);
+    let mut rings = Rings { owned: OwnedFrames::new(2048), fill_target: LONG, ..rings };
+    (0..100).for_each(|_| rings.refill(&mut pool));
+    let full = kernel.available();
+    assert!(full > 512, "{full} frames");
+    let mut held = Vec::new();
+    while depot.available() + pool.len() > 100 {
+        held.push(pool.take_raw().unwrap());
+    }
+    let mut left = full;
+    while left > 0 {
+        let taken = left.min(64);
+        kernel.release(taken);
+        left -= taken;
+        rings.refill(&mut pool);
+    }
+    assert!(kernel.available() >= LEAST_FILL, "{} frames", kernel.available());
+    held.into_iter().for_each(|frame| pool.put_raw(frame));
 }
 
 #[test]
