@@ -4,6 +4,8 @@
  *
  *     filter -> exact flows -> stage of the port's function -> steering
  *
+ * A closed port drops every frame before the first stage.
+ *
  * Each stage is one header under include/ and one inline function, which either returns a verdict or passes
  * the frame on to the next stage. `conf` selects the present stages at load time:
  *
@@ -98,7 +100,7 @@ static __attribute__((noinline)) int port_behind(struct xdp_md *ctx)
 	return steer.present ? port_function(ctx, 1) : port_function(ctx, 0);
 }
 
-TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
+TRIVIUM_INLINE int port_stages(struct xdp_md *ctx)
 {
 	enum filter_verdict verdict;
 
@@ -116,7 +118,7 @@ TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 #else
-TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
+TRIVIUM_INLINE int port_stages(struct xdp_md *ctx)
 {
 	if (conf.owner == TRIVIUM_OWNER_ROUTER)
 		route_untag(ctx);
@@ -132,6 +134,15 @@ TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 	return steer.present ? port_function(ctx, 1) : port_function(ctx, 0);
 }
 #endif
+
+TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
+{
+	if (conf.owner == TRIVIUM_OWNER_CLOSED) {
+		count(TRIVIUM_COUNT_DOWN_DROPPED);
+		return XDP_DROP;
+	}
+	return port_stages(ctx);
+}
 
 /* Build that accepts multi-buffer frames: jumbo frames, and frames that a sender has not segmented. */
 SEC("xdp.frags")

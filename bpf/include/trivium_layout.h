@@ -20,6 +20,8 @@ enum trivium_owner {
 	 * stage_route.h.
 	 */
 	TRIVIUM_OWNER_ROUTER = 2,
+	/* Nothing. Every frame is dropped before all stages, because the filter of the port is not there yet. */
+	TRIVIUM_OWNER_CLOSED = 3,
 };
 
 /*
@@ -30,7 +32,7 @@ enum trivium_owner {
 enum trivium_counter {
 	TRIVIUM_COUNT_STEERED = 0,        /* redirected to the queue's socket */
 	TRIVIUM_COUNT_DOWN_PASSED = 1,    /* passed: no socket in the slot, when_down is pass */
-	TRIVIUM_COUNT_DOWN_DROPPED = 2,   /* dropped: no socket in the slot, when_down is drop */
+	TRIVIUM_COUNT_DOWN_DROPPED = 2,   /* dropped: no socket in the slot and when_down is drop, or closed */
 	TRIVIUM_COUNT_PASSED_CONTROL = 3, /* passed: neither IPv4 nor IPv6, for example ARP, LLDP, LACP */
 	TRIVIUM_COUNT_PASSED_GROUP = 4,   /* passed: broadcast or multicast, by MAC or IP address */
 	TRIVIUM_COUNT_PASSED_LOCAL4 = 5,  /* passed: to an IPv4 address of this host */

@@ -105,6 +105,14 @@ fn flows_through_a_port_go_on_after_what_happens_to_its_device() {
         hub.run(["ip", "link", "set", "dev", "h2", "name", "other"]).unwrap();
         rig.port_until("h2", "renamed", |port| port["device"] == "other");
     });
+    // A change that opens the port again would not find the device by its former name.
+    loses_nothing(&mut rig, "refused", |rig| {
+        let changed = rig.configuration("ring_size = 1024");
+        let changed = rig.write("changed.toml", &changed);
+        let refused = rig.trivium(&["apply", changed.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains("its device h2 was renamed to other"), "{said}");
+    });
     loses_nothing(&mut rig, "resized", |rig| {
         for mtu in [1400, 1500, 1300] {
             hub.run(["ip", "link", "set", "dev", "other", "mtu", &mtu.to_string()]).unwrap();

@@ -169,9 +169,8 @@ fn open_prepared(
     let queues = queues(request, info, there)?;
     let mut notes = Diagnostics::default();
     let (hook, adopted) = hook(request, info, there, &mut notes)?;
-    let is_locked = request.is_filtered && !has_filter(&hook);
     let claim = Claim::after(reserved, &hook);
-    match sockets(request, &info.name, &queues, &hook, is_locked, pool) {
+    match sockets(request, &info.name, &queues, &hook, pool) {
         Ok(opened) => {
             notes.fallbacks(name, &hook);
             let statuses: Vec<_> = opened.iter().map(|(_, queue)| queue.status()).collect();
@@ -191,7 +190,6 @@ fn open_prepared(
                 max_mtu: info.mtu,
                 footprint: Footprint::default(),
                 adopted,
-                is_locked,
                 claim,
                 notes: notes.0,
             })
@@ -374,26 +372,25 @@ pub fn program(policy: HookPolicy, bridged: bool, queues: u32) -> ProgramConfig 
 /// Returns a copy of `config` for a program that drops every frame. The hook runs this program
 /// until the filter of the port is installed.
 fn locked(config: &ProgramConfig) -> ProgramConfig {
-    ProgramConfig { owner: Owner::Bridged, when_down: xdp::WhenDown::Drop, ..config.clone() }
+    ProgramConfig { owner: Owner::Closed, when_down: xdp::WhenDown::Drop, ..config.clone() }
 }
 
-/// Returns true if a filter is configured for a port, but is not installed in the port's hook yet. Until then, the hook
-/// must drop all frames.
-pub fn is_locked(wanted: &PortSpec, hook: &Attached) -> bool {
-    wanted.filter().is_some() && !has_filter(hook)
+/// Returns whether a hook drops all frames until the filter of its port is installed in it or removed from it.
+pub fn is_locked(hook: &Attached) -> bool {
+    hook.constants().owner == Owner::Closed
 }
 
 fn has_filter(hook: &Attached) -> bool {
     hook.filter_id().is_ok_and(|filter| filter.is_some())
 }
 
-/// Installs the port's own program in a hook whose program drops every frame until the filter is installed. The
-/// hook must have its filter. If workers process the port's packets, the function also puts the port's AF_XDP
-/// sockets into the hook's XSKMAP.
+/// Installs the port's own program in a hook. If workers process the port's packets, the function also enters the
+/// port's AF_XDP sockets into the hook's XSKMAP. Otherwise it removes the sockets from the map. If the hook drops all
+/// frames, its filter must be installed before.
 ///
 /// # Errors
-/// Returns an error if the kernel refuses the program or an entry of the XSKMAP. The hook then continues to
-/// drop all frames.
+/// Returns an error if the kernel refuses the program or an entry of the XSKMAP. A hook that drops all frames then
+/// continues to do so.
 pub fn unlock(
     name: &PortName,
     wanted: &PortSpec,
@@ -401,35 +398,28 @@ pub fn unlock(
     sockets: &[(QueueId, OwnedFd)],
 ) -> Result<(), PlaneError> {
     let config = program(wanted.policy, wanted.bridged, hook.constants().queues);
-    swap(hook, &config, sockets, wanted.has_function()).map_err(|error| failed(name, &error))
+    let changed = if is_locked(hook) {
+        // The program is the last step, so that an error leaves the hook closed.
+        steer(hook, sockets, wanted.has_function()).and_then(|()| swap(hook, &config))
+    } else {
+        swap(hook, &config).and_then(|()| steer(hook, sockets, wanted.has_function()))
+    };
+    changed.map_err(|error| failed(name, &error))
 }
 
-/// Installs a program that drops every frame in a hook, and removes the port's AF_XDP
-/// sockets from the hook's XSKMAP. [`unlock`] ends that.
+/// Installs a program in a hook that drops every frame. [`unlock`] ends that.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses the program.
-pub fn lock(
-    name: &PortName,
-    wanted: &PortSpec,
-    hook: &mut Attached,
-    sockets: &[(QueueId, OwnedFd)],
-) -> Result<(), PlaneError> {
+pub fn lock(name: &PortName, wanted: &PortSpec, hook: &mut Attached) -> Result<(), PlaneError> {
     let config = locked(&program(wanted.policy, wanted.bridged, hook.constants().queues));
-    swap(hook, &config, sockets, false).map_err(|error| failed(name, &error))
+    swap(hook, &config).map_err(|error| failed(name, &error))
 }
 
-/// Replaces the program of a hook, and then enters the port's AF_XDP sockets into the hook's XSKMAP or removes them
-/// ([`steer`]).
-fn swap(
-    hook: &mut Attached,
-    config: &ProgramConfig,
-    sockets: &[(QueueId, OwnedFd)],
-    has_function: bool,
-) -> Result<(), xdp::Error> {
+/// Replaces the program of a hook.
+fn swap(hook: &mut Attached, config: &ProgramConfig) -> Result<(), xdp::Error> {
     let loaded = hook.prepare(config)?;
-    hook.swap(loaded)?;
-    steer(hook, sockets, has_function)
+    hook.swap(loaded)
 }
 
 /// Enters a running port's AF_XDP sockets into its hook's XSKMAP, so that workers receive the port's packets. If the
@@ -478,14 +468,13 @@ pub fn completes(options: &XdpOptions, own: bool) -> bool {
     }
 }
 
-/// Opens one AF_XDP socket per queue. If workers process the port's packets and the hook already has the port's filter
-/// (`is_locked` is false), each socket is also entered into the hook's XSKMAP.
+/// Opens one AF_XDP socket per queue. If workers process the port's packets, each socket is also entered into the
+/// hook's XSKMAP.
 fn sockets(
     request: &Request<'_>,
     ifname: &str,
     queues: &[u16],
     hook: &Attached,
-    is_locked: bool,
     pool: &mut FramePool,
 ) -> Result<Vec<(QueueId, AfXdpQueue)>, PlaneError> {
     let options = request.options;
@@ -512,8 +501,7 @@ fn sockets(
         };
         let step = AfXdpQueue::open(config, pool).map_err(refused).and_then(|queue| {
             opened.push((QueueId(id), queue));
-            let socket =
-                opened.last().filter(|_| request.has_function && !is_locked).map(|(_, queue)| queue.fd());
+            let socket = opened.last().filter(|_| request.has_function).map(|(_, queue)| queue.fd());
             let set = socket.map_or(Ok(()), |socket| hook.set_socket(u32::from(id), socket));
             set.map_err(|error| failed(request.name, &error))
         });

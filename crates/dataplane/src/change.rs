@@ -67,7 +67,7 @@ fn change_hook(
     if !wanted.routed && hook.route().is_some() {
         hook.set_stage(StageChange::Route(None)).map_err(|error| failed(name, &error))?;
     }
-    let (former, sockets, is_locked) = (running.footprint.former, &running.sockets, running.is_locked);
+    let (former, sockets) = (running.footprint.former, &running.sockets);
     let ifindex = hook.ifindex();
     let foreign = matches!(wanted.port.kind, PortKind::AfXdp(_)) && before.bridged != wanted.bridged;
     let namespace = running.device.as_ref().and_then(|device| device.namespace.clone());
@@ -77,7 +77,7 @@ fn change_hook(
             foreign::silence(&info).map_err(|error| failed(name, &error))?;
         }
         // A hook whose filter is not installed yet gets this program together with the filter.
-        if !is_locked {
+        if !af_xdp::is_locked(hook) {
             af_xdp::unlock(name, wanted, hook, sockets)?;
         }
         match former.filter(|_| foreign && !wanted.bridged) {
@@ -194,11 +194,9 @@ pub fn lock(name: &PortName, running: &mut Running, wanted: &PortSpec) -> Result
     let is_other_function = (before.bridged, before.routed) != (wanted.bridged, wanted.routed);
     let has_filter = before.filter().is_some() || wanted.filter().is_some();
     let Some(hook) = running.hook.as_mut().filter(|_| is_other_function && has_filter) else { return Ok(()) };
-    if !running.is_locked {
-        // Also after an error, because the program may have been replaced before it.
-        running.is_locked = true;
-        let locked = af_xdp::lock(name, before, hook, &running.sockets);
-        af_xdp::unless_detached(name, hook, locked)?;
+    if af_xdp::is_locked(hook) {
+        return Ok(());
     }
-    Ok(())
+    let locked = af_xdp::lock(name, before, hook);
+    af_xdp::unless_detached(name, hook, locked)
 }

@@ -73,6 +73,15 @@ impl Device {
         self.namespace.is_some() && self.namespace_file.zip(file).is_some_and(|(own, named)| own != named)
     }
 
+    /// Returns the name that the device has now, if it was renamed and no longer has the name `configured`.
+    pub fn renamed(&self, configured: &str) -> Option<String> {
+        let look = || {
+            let is_named = link::find(configured).is_ok_and(|found| found.ifindex == self.ifindex);
+            Ok(link::by_index(self.ifindex).ok().filter(|info| !is_named && info.mac == self.mac))
+        };
+        inside(configured, self.namespace.as_ref(), look).ok().flatten().map(|info| info.name)
+    }
+
     /// Replaces the recorded name, Ethernet address, MTU and running state by those in `info`.
     pub fn refresh(&mut self, info: &LinkInfo) {
         self.name.clone_from(&info.name);

@@ -14,13 +14,17 @@ use super::ports::Running;
 /// hook has a filter. Returns `None` if no guard is needed, or if the kernel does not support guards.
 pub fn guard(name: &PortName, running: &Running) -> Option<IngressGuard> {
     running.hook.as_ref()?;
-    let Some(device) = running.device.as_ref().filter(|_| has_filter(&running.wanted)) else {
-        return guard_port(name, &running.wanted);
-    };
-    // The device may have another name now.
-    let attached =
-        inside(&object(name), device.namespace.as_ref(), || Ok(guard_device(name, device.ifindex)));
-    attached.inspect_err(|error| warn(name, error)).ok().flatten()
+    guard_port(name, &running.wanted, running.device.as_ref().map(|device| device.ifindex))
+}
+
+/// Attaches the guard of a port that waits for its device to the port's new device, if the device that has the guard
+/// was deleted.
+pub fn renew(name: &PortName, running: &mut Running) {
+    if running.guard.as_ref().is_some_and(|guard| guard.ifindex().is_none())
+        && let Some(fresh) = guard_port(name, &running.wanted, None)
+    {
+        running.guard = Some(fresh);
+    }
 }
 
 /// Returns whether the configuration assigns a filter to the port's hook.
@@ -28,26 +32,34 @@ pub fn has_filter(wanted: &PortSpec) -> bool {
     wanted.filter().is_some() && wanted.port.kind.xdp().is_some()
 }
 
-/// Attaches a guard (a program that drops all frames that a device passes to the kernel) to the device of each named
-/// port whose hook has a filter according to `config`. The caller passes ports whose file descriptors were sent in a
-/// hand-over.
-pub fn guards<'a>(names: impl IntoIterator<Item = &'a String>, config: &Config) -> Vec<IngressGuard> {
-    let names = names.into_iter().filter_map(|name| name.parse::<PortName>().ok());
-    names.filter_map(|name| guard_port(&name, &PortSpec::of(config, &name)?)).collect()
+/// Attaches a guard (a program that drops all frames that a device passes to the kernel) to the device of each given
+/// port whose hook has a filter according to `config`. Each port has the interface index of its device. The caller
+/// passes ports whose file descriptors were sent in a hand-over.
+pub fn guards<'a>(
+    ports: impl IntoIterator<Item = (&'a str, Option<u32>)>,
+    config: &Config,
+) -> Vec<IngressGuard> {
+    let ports =
+        ports.into_iter().filter_map(|(name, ifindex)| Some((name.parse::<PortName>().ok()?, ifindex)));
+    ports.filter_map(|(name, ifindex)| guard_port(&name, &PortSpec::of(config, &name)?, ifindex)).collect()
 }
 
 /// Attaches a guard (a program that drops all frames that a device passes to the kernel) to the device of a port, if
-/// the configuration assigns a filter to the port's hook. Returns `None` if no guard is needed, if the device does not
-/// exist, or if the kernel does not support guards.
-pub fn guard_port(name: &PortName, wanted: &PortSpec) -> Option<IngressGuard> {
+/// the configuration assigns a filter to the port's hook. `ifindex` is the interface index of the device, which may
+/// have another name now. If `ifindex` is `None` or the device no longer exists, the device is found by its configured
+/// name. Returns `None` if no guard is needed, if the device does not exist, or if the kernel does not support guards.
+pub fn guard_port(name: &PortName, wanted: &PortSpec, ifindex: Option<u32>) -> Option<IngressGuard> {
     let (device, namespace) = wanted.port.kind.device().filter(|_| has_filter(wanted))?;
     if namespace.is_some_and(|namespace| !namespace.path().exists()) {
         return None;
     }
-    let attached = inside(&object(name), namespace, || match link::find(device.as_str()) {
-        Ok(found) => Ok(guard_device(name, found.ifindex)),
-        Err(error) if error.is_missing() => Ok(None),
-        Err(error) => Err(failed(name, &error)),
+    let attached = inside(&object(name), namespace, || {
+        let known = ifindex.and_then(|ifindex| link::by_index(ifindex).ok());
+        match known.map_or_else(|| link::find(device.as_str()), Ok) {
+            Ok(found) => Ok(guard_device(name, found.ifindex)),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(failed(name, &error)),
+        }
     });
     attached.inspect_err(|error| warn(name, error)).ok().flatten()
 }

@@ -80,6 +80,7 @@ fn state(name: &str, running: &Running, hook: &Attached) -> Result<HookState, xd
         owner: match hook.constants().owner {
             Owner::Bridged => "bridged",
             Owner::Routed => "routed",
+            Owner::Closed => "closed",
         }
         .to_owned(),
         stages: stages(hook, filtered).into_iter().map(str::to_owned).collect(),
@@ -123,6 +124,7 @@ pub fn user_program(hook: &Attached) -> Result<Option<UserProgram>, xdp::Error> 
 /// `bpf/trivium.bpf.c`.
 fn stages(hook: &Attached, filtered: bool) -> Vec<&'static str> {
     let room = match hook.constants().owner {
+        Owner::Closed => return Vec::new(),
         Owner::Bridged => None,
         Owner::Routed if hook.route().is_some() => Some("route"),
         Owner::Routed => Some("kernel"),

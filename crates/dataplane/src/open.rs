@@ -35,11 +35,10 @@ impl Opened {
     /// # Errors
     /// Returns an error if the kernel refuses the hook's program. The hook then continues to drop all frames.
     pub fn unlock(&mut self, name: &PortName, wanted: &PortSpec) -> Result<(), PlaneError> {
-        if let Some(hook) = self.hook.as_mut().filter(|_| self.is_locked) {
-            af_xdp::unlock(name, wanted, hook, &self.sockets)?;
-            self.is_locked = false;
+        match self.hook.as_mut().filter(|hook| af_xdp::is_locked(hook)) {
+            Some(hook) => af_xdp::unlock(name, wanted, hook, &self.sockets),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -223,7 +222,6 @@ fn tap(
             ..Footprint::default()
         },
         adopted: false,
-        is_locked: false,
         claim: None,
         notes: Vec::new(),
     })
@@ -302,7 +300,6 @@ fn in_memory(queue: Box<dyn Queue>) -> Opened {
         complete_checksums: false,
         footprint: Footprint::default(),
         adopted: false,
-        is_locked: false,
         claim: None,
         notes: Vec::new(),
     }

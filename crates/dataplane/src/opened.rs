@@ -38,8 +38,6 @@ pub struct Opened {
     pub footprint: Footprint,
     /// Whether the hook was taken over from an earlier daemon process.
     pub adopted: bool,
-    /// Whether the hook drops all frames, because the port's filter is not installed in it yet.
-    pub is_locked: bool,
     /// Lock on the hook's pin directory, if the hook outlives this process. The lock shows other
     /// processes that the hook is in use.
     pub claim: Option<Claim>,

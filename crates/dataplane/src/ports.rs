@@ -71,8 +71,6 @@ pub struct Running {
     pub reopened: Option<Instant>,
     /// Whether the hook was taken over from an earlier daemon process.
     pub adopted: bool,
-    /// Whether the hook drops all frames until the port's filter is installed in it or removed from it.
-    pub is_locked: bool,
     /// Guard of the port's device: a program that drops all frames that the device passes to the kernel. The guard is
     /// attached while the port has no hook with its filter and waits to be opened again.
     pub guard: Option<IngressGuard>,
@@ -110,13 +108,15 @@ impl Running {
     /// [`publish`](super::publish::publish).
     ///
     /// # Errors
-    /// Returns an error if a worker does not answer. The port is then closed again.
+    /// Returns an error if a worker does not answer. The port is then closed again, and `user` gets the custom program
+    /// of the port's hook.
     pub fn install(
         engine: &Engine,
         name: &PortName,
         id: PortId,
         wanted: PortSpec,
         opened: Opened,
+        user: &mut Option<UserProgram>,
     ) -> Result<Running, PlaneError> {
         let workers = workers(&wanted, engine.workers());
         let (mut running, queues) = Self::assemble(id, wanted, opened, &workers);
@@ -125,6 +125,7 @@ impl Running {
         for (worker, port, queue_id, queue) in queues.by_ref() {
             if let Err(error) = engine.add_queue(worker, port, queue_id, queue) {
                 running.close(engine);
+                *user = running.user.take();
                 let mut pool = engine.pool();
                 queues.for_each(|(_, _, _, queue)| queue.close(&mut pool));
                 return Err(engine_failed(name, &error));
@@ -164,7 +165,6 @@ impl Running {
             refusals: 0,
             reopened: None,
             adopted: opened.adopted,
-            is_locked: opened.is_locked,
             guard: None,
             hooks_lost: 0,
             followed_mtu: None,
@@ -197,7 +197,6 @@ impl Running {
             refusals: 0,
             reopened: None,
             adopted: false,
-            is_locked: false,
             guard: None,
             hooks_lost: 0,
             followed_mtu: None,

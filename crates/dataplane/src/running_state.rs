@@ -98,6 +98,9 @@ struct Gone {
     /// Guard of the device: a program that drops all frames that the device passes to the kernel. If a filter is
     /// assigned to the hook, the guard is attached until the configuration change has ended.
     guard: Option<IngressGuard>,
+    /// Guard of the device that the port has in the new configuration, if the filter is assigned only there. If the
+    /// change fails, this guard is removed before the port is opened again.
+    new_guard: Option<IngressGuard>,
 }
 
 /// Changed filters, steering policies and routers of the new configuration, after the checks and
@@ -238,6 +241,7 @@ impl RunningState {
         done: &mut Done,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let mut notes = Vec::new();
+        steps.add.iter().try_for_each(|name| self.check_renamed(name, new))?;
         steps.change.iter().try_for_each(|name| self.lock(name, new))?;
         self.filters.change(prepared.filters, prepared.lists, &mut self.ports, &mut done.filters)?;
         self.steering.change(prepared.steering, &mut self.ports, &mut done.steering)?;
@@ -262,7 +266,7 @@ impl RunningState {
         }
         while let Some((name, wanted, opened)) = done.early.pop() {
             done.came.push(name.clone());
-            notes.extend(self.install(engine, &name, wanted, opened, None)?);
+            notes.extend(self.install(engine, &name, wanted, opened, &mut None)?);
         }
         let deadline = Instant::now() + BUSY_WAIT;
         for name in steps.add.iter().filter(|name| !done.came.contains(name)).cloned().collect::<Vec<_>>() {
@@ -270,7 +274,8 @@ impl RunningState {
             let (wanted, opened) =
                 open_one(engine, &name, new, former_of(&done.gone, &name, new), busy_wait, None)?;
             done.came.push(name.clone());
-            let user = of_name(&mut done.gone, &name).and_then(|gone| gone.user.take());
+            let mut none = None;
+            let user = of_name(&mut done.gone, &name).map_or(&mut none, |gone| &mut gone.user);
             notes.extend(self.install(engine, &name, wanted, opened, user)?);
         }
         for name in &steps.change {
@@ -360,6 +365,7 @@ impl RunningState {
         self.filters.restore(filters, &mut self.ports);
         self.steering.restore(steering, &mut self.ports);
         let deadline = Instant::now() + BUSY_WAIT;
+        gone.iter_mut().for_each(|gone| gone.new_guard = None);
         for gone in gone {
             self.bring_back(engine, gone, deadline.saturating_duration_since(Instant::now()));
         }
@@ -399,14 +405,12 @@ impl RunningState {
     /// Opens a port again that a failed configuration change had removed. If the port cannot be opened, it waits for
     /// its device.
     fn bring_back(&mut self, engine: &Engine, gone: Gone, busy_wait: Duration) {
-        let Gone { name, wanted, footprint, mut user, guard } = gone;
+        let Gone { name, wanted, footprint, mut user, guard, .. } = gone;
         let opened = open::open(&name, &wanted, &footprint, busy_wait, None, &mut engine.pool());
         let installed =
-            opened.and_then(|opened| self.install(engine, &name, wanted.clone(), opened, user.take()));
+            opened.and_then(|opened| self.install(engine, &name, wanted.clone(), opened, &mut user));
         let Err(error) = installed else { return };
         tracing::error!(port = %name, %error, "could not be brought back after a change that failed; it is tried again");
-        // The guard may be for the filter of the failed change.
-        let guard = guard.filter(|_| has_filter(&wanted));
         if guard.is_some() {
             tracing::warn!(port = %name, "a guard drops its device's frames to the kernel until it is open with its filter");
         }
@@ -570,13 +574,15 @@ impl RunningState {
         opened.unlock(name, wanted)
     }
 
+    /// Installs an open port: its filter and steering, the custom program `user` in front of its hook, and its queues.
+    /// After an error, the port is closed, and `user` still holds the custom program.
     fn install(
         &mut self,
         engine: &Engine,
         name: &PortName,
         wanted: PortSpec,
         mut opened: Opened,
-        user: Option<UserProgram>,
+        user: &mut Option<UserProgram>,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         // Filter and steering are in place before the first packet can pass.
         let number = self.number(name);
@@ -588,11 +594,11 @@ impl RunningState {
                 return Err(error);
             }
         };
-        if let Some(user) = user {
+        if let Some(user) = user.take() {
             opened.notes.push(custom_program::give(name, opened.hook.as_mut(), user));
         }
         let (notes, footprint) = (opened.notes.clone(), opened.footprint);
-        match Running::install(engine, name, id, wanted.clone(), opened) {
+        match Running::install(engine, name, id, wanted.clone(), opened, user) {
             Ok(running) => {
                 self.ports.insert(name.clone(), running);
                 Ok(notes)
@@ -637,11 +643,12 @@ impl RunningState {
         }
         self.publish(engine);
         gone.extend(out.into_iter().map(|(name, mut running)| {
-            let later = || guard_port(&name, &PortSpec::of(new?, &name)?);
-            let guard = running.guard.take().or_else(|| guard(&name, &running)).or_else(later);
+            let guard = running.guard.take().or_else(|| guard(&name, &running));
+            let wanted = new.filter(|_| guard.is_none()).and_then(|new| PortSpec::of(new, &name));
+            let new_guard = wanted.and_then(|wanted| guard_port(&name, &wanted, None));
             running.close(engine);
             let Running { wanted, footprint, user, .. } = running;
-            Gone { name, wanted, footprint, user, guard }
+            Gone { name, wanted, footprint, user, guard, new_guard }
         }));
     }
 
@@ -649,6 +656,30 @@ impl RunningState {
     fn forget_numbers(&mut self) {
         let (ports, routers) = (&self.ports, &self.routers);
         self.names.ports.retain(|name| ports.contains_key(name) || routers.has_port(name));
+    }
+
+    /// Checks that a running port can be opened again under the name that its device has in the configuration `new`.
+    ///
+    /// # Errors
+    /// Returns an error if the device was renamed, and `new` still has its former name.
+    fn check_renamed(&self, name: &PortName, new: &Config) -> Result<(), PlaneError> {
+        let Some(running) = self.ports.get(name) else { return Ok(()) };
+        let (PortKind::AfXdp(own), Some(device)) = (&running.wanted.port.kind, &running.device) else {
+            return Ok(());
+        };
+        let configured = own.device.as_str();
+        let is_same =
+            new.ports.get(name).and_then(|port| port.kind.device()) == running.wanted.port.kind.device();
+        match device.renamed(configured).filter(|_| is_same) {
+            Some(now) => Err(PlaneError {
+                kind: FailureKind::Invalid,
+                object: object(name),
+                cause: format!("its device {configured} was renamed to {now}, and the change opens it again"),
+                fix: "set its device to the new name in the same change, or rename the device back"
+                    .to_owned(),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Makes the hook of a port that gets another function in `new` drop all frames, if a filter is concerned

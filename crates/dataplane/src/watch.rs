@@ -13,7 +13,7 @@ use port::link::LinkInfo;
 
 use super::custom_program;
 use super::devices::{DeviceWatches, Devices};
-use super::guards::guard;
+use super::guards::{guard, renew};
 use super::open;
 use super::ports::{Running, resize_queues};
 use super::running_state::RunningState;
@@ -244,6 +244,9 @@ fn shut(running_state: &mut RunningState, engine: &Engine, name: &PortName, why:
 
 /// Opens a port again after its device or its hook was removed.
 fn come_back(running_state: &mut RunningState, engine: &Engine, name: &PortName) -> bool {
+    if let Some(running) = running_state.ports.get_mut(name) {
+        renew(name, running);
+    }
     let opened = reopen(running_state, engine, name);
     let Some(running) = running_state.ports.get_mut(name) else { return false };
     match opened {
@@ -285,10 +288,15 @@ fn reopen(running_state: &mut RunningState, engine: &Engine, name: &PortName) ->
         open::abandon(name, &wanted, opened, &mut engine.pool());
         return Err(error);
     }
-    if let Some(user) = running_state.ports.get_mut(name).and_then(|running| running.user.take()) {
+    let mut user = running_state.ports.get_mut(name).and_then(|running| running.user.take());
+    if let Some(user) = user.take() {
         opened.notes.push(custom_program::give(name, opened.hook.as_mut(), user));
     }
-    let mut fresh = Running::install(engine, name, id, wanted, opened)?;
+    let installed = Running::install(engine, name, id, wanted, opened, &mut user);
+    if let Some(running) = running_state.ports.get_mut(name) {
+        running.user = user;
+    }
+    let mut fresh = installed?;
     // A port that has waited for its device since the start distributes packets as its configuration states.
     fresh.rss_table = rss_table.or(fresh.rss_table);
     Ok(fresh)

@@ -35,7 +35,8 @@ pub struct HookState {
     pub fallbacks: Vec<String>,
     /// Whether the program accepts frames that span several buffers (XDP multi-buffer).
     pub multi_buffer: bool,
-    /// Whether a bridge or a router of the daemon processes the packets of the port: `bridged` or `routed`.
+    /// Whether a bridge or a router of the daemon processes the packets of the port: `bridged` or `routed`. A port is
+    /// `closed` while its hook drops all frames, because its filter is not in place yet.
     pub owner: String,
     /// Stages of the XDP program, in the order of their execution.
     pub stages: Vec<String>,

@@ -9,8 +9,8 @@ use libbpf_rs::libbpf_sys as ffi;
 /// Maximum number of receive queues of one port. The socket map has one slot for each queue.
 pub(crate) const QUEUES_MAX: u32 = 1 << 16;
 
-/// Type of a port: used for bridging, or used for routing. The type determines which received frames the XDP program
-/// passes to the kernel.
+/// Type of a port: used for bridging, used for routing, or closed. The type determines which received frames the XDP
+/// program passes to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// The port belongs to a bridge or another function that processes all frames. Every frame goes to the AF_XDP
@@ -20,6 +20,9 @@ pub enum Owner {
     /// fragments, malformed headers and packets to the port's local addresses. All other frames go to the socket of
     /// their receive queue. Headers after one or two VLAN tags are examined too.
     Routed,
+    /// The port is closed: every frame is dropped before all stages of the program, also if the program has stages of
+    /// a router, of kernel routing or of steering. A port is closed until its filter is installed.
+    Closed,
 }
 
 /// Treatment of the frames of a receive queue that has no AF_XDP socket.
@@ -68,6 +71,7 @@ impl Owner {
         match self {
             Owner::Bridged => 0,
             Owner::Routed => 1,
+            Owner::Closed => 3,
         }
     }
 
@@ -75,6 +79,7 @@ impl Owner {
         match code {
             0 => Some(Owner::Bridged),
             1 | OWNER_ROUTER => Some(Owner::Routed),
+            3 => Some(Owner::Closed),
             _ => None,
         }
     }
@@ -104,7 +109,7 @@ impl Constants {
     /// Encodes the constants of a port's program as `struct trivium_conf`. `counters` is the number of counters that
     /// the BPF object declares. `router` states whether the program has a virtual router stage.
     pub(crate) fn to_bytes(self, counters: u32, router: bool) -> [u8; CONF_SIZE] {
-        let owner = if router { OWNER_ROUTER } else { self.owner.code() };
+        let owner = if router && self.owner != Owner::Closed { OWNER_ROUTER } else { self.owner.code() };
         let words = [owner, self.when_down.verdict(), self.queues, counters];
         let mut bytes = [0; CONF_SIZE];
         for (to, word) in bytes.chunks_exact_mut(4).zip(words) {
@@ -136,7 +141,9 @@ mod tests {
 
     #[test]
     fn constants_survive_the_way_into_the_kernel_and_back() {
-        for (owner, router) in [(Owner::Bridged, false), (Owner::Routed, false), (Owner::Routed, true)] {
+        let owners =
+            [(Owner::Bridged, false), (Owner::Routed, false), (Owner::Routed, true), (Owner::Closed, true)];
+        for (owner, router) in owners {
             for when_down in [WhenDown::Pass, WhenDown::Drop] {
                 let constants = Constants { owner, when_down, queues: 7 };
                 assert_eq!(Constants::from_bytes(&constants.to_bytes(10, router)), Some(constants));

@@ -15,7 +15,8 @@ pub enum Counter {
     Steered,
     /// The frame was passed to the kernel, because the frame's receive queue has no socket and `when_down` is pass.
     DownPassed,
-    /// The frame was dropped, because the frame's receive queue has no socket and `when_down` is drop.
+    /// The frame was dropped, because the frame's receive queue has no socket and `when_down` is drop, or because the
+    /// port is closed ([`crate::Owner::Closed`]).
     DownDropped,
     /// The frame was passed to the kernel, because the frame is neither IPv4 nor IPv6 (for example ARP, LLDP, LACP).
     PassedControl,

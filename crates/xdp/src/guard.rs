@@ -6,6 +6,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
+use crate::attached::link_info;
 use crate::object::{Opened, guard_object};
 use crate::{Error, sys};
 
@@ -16,7 +17,7 @@ static PROGRAM: Mutex<Option<OwnedFd>> = Mutex::new(None);
 /// drops or redirects do not reach the guard. Dropping the value removes the guard.
 #[derive(Debug)]
 pub struct IngressGuard {
-    _link: OwnedFd,
+    link: OwnedFd,
 }
 
 impl IngressGuard {
@@ -38,7 +39,13 @@ impl IngressGuard {
             link => link,
         };
         let link = link.map_err(|source| Error::Query { what: "a guard's attachment", source })?;
-        Ok(IngressGuard { _link: link })
+        Ok(IngressGuard { link })
+    }
+
+    /// Returns the interface index of the guard's device. Returns `None` if the device no longer exists.
+    #[must_use]
+    pub fn ifindex(&self) -> Option<u32> {
+        link_info(self.link.as_fd()).ok().map(|info| info.ifindex).filter(|ifindex| *ifindex != 0)
     }
 }
 

@@ -62,6 +62,7 @@ fn owners_are_the_kernels_side() {
         ("TRIVIUM_OWNER_BRIDGED", Owner::Bridged.code()),
         ("TRIVIUM_OWNER_ROUTED", Owner::Routed.code()),
         ("TRIVIUM_OWNER_ROUTER", OWNER_ROUTER),
+        ("TRIVIUM_OWNER_CLOSED", Owner::Closed.code()),
     ];
     let expected = expected.map(|(name, code)| (name.to_owned(), i64::from(code)));
     assert_eq!(enumerators(PORT, "trivium_owner"), expected);

@@ -182,7 +182,7 @@ impl PortProgram {
     }
 
     /// Loads a port's program like [`PortProgram::load`], with a virtual router stage. The port's type in the program
-    /// is always [`Owner::Routed`].
+    /// is [`Owner::Routed`] if `config` does not close the port.
     ///
     /// # Errors
     /// Returns the errors of [`PortProgram::load`].
@@ -262,7 +262,7 @@ impl Loaded {
         share: Option<&Maps>,
         mut stages: Stages,
     ) -> Result<Loaded, Error> {
-        if stages.route.is_some() {
+        if stages.route.is_some() && constants.owner != Owner::Closed {
             constants.owner = Owner::Routed;
         }
         // A filter without rules is not a stage.

@@ -88,7 +88,7 @@ pub(crate) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { ffi::bpf_link_detach(link.as_raw_fd()) }).map(drop)
 }
 
-/// Properties of an XDP link, as the kernel reports them.
+/// Properties of an XDP or tcx link, as the kernel reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LinkInfo {
     pub is_xdp: bool,
@@ -112,9 +112,14 @@ pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     // SAFETY: the kernel writes at most `length` bytes into `info`.
     check(unsafe { ffi::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut length) })?;
     let is_xdp = info.type_ == ffi::BPF_LINK_TYPE_XDP;
-    // SAFETY: `xdp` is the member that the kernel fills for this type. All members are plain integers over
-    // zeroed memory, so each of them may be read.
-    let ifindex = if is_xdp { unsafe { info.__bindgen_anon_1.xdp.ifindex } } else { 0 };
+    // SAFETY: `xdp` and `tcx` are the members that the kernel fills for these types. All members are plain integers
+    // over zeroed memory, so each of them may be read.
+    let (xdp, tcx) = unsafe { (info.__bindgen_anon_1.xdp, info.__bindgen_anon_1.tcx) };
+    let ifindex = match info.type_ {
+        ffi::BPF_LINK_TYPE_XDP => xdp.ifindex,
+        ffi::BPF_LINK_TYPE_TCX => tcx.ifindex,
+        _ => 0,
+    };
     Ok(LinkInfo { is_xdp, id: info.id, program: info.prog_id, ifindex })
 }
 

@@ -272,6 +272,9 @@ fn guards_share_one_program_unless_they_have_one_device() {
     assert_eq!(guard_programs().len(), 3);
     drop(guards);
     assert_eq!(guard_programs().len(), 2);
+    assert_eq!(again[0].ifindex(), Some(near));
+    namespace.ip("link delete va");
+    assert_eq!(again[0].ifindex(), None, "the device no longer exists");
     drop(again);
     assert_eq!(guard_programs().len(), 0);
 }

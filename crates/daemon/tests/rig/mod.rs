@@ -17,6 +17,7 @@ use std::time::Duration;
 use testbed::{Host, Lab, Process, eventually};
 
 pub mod cables;
+pub mod filters;
 pub mod frr;
 pub mod leak;
 

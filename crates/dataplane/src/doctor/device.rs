@@ -10,6 +10,7 @@ use model::{Finding, Namespace, PortKind, PortName};
 use port::link::{self, Feature, LinkInfo};
 
 use super::{Chart, there};
+use crate::af_xdp;
 use crate::device::{Device, inside, object, place, xdp_features, xdp_features_of};
 use crate::ports::Running;
 use crate::routing;
@@ -35,15 +36,20 @@ pub fn port(
             1 => "once".to_owned(),
             times => format!("{times} times"),
         };
+        let put_back = if running.hook.is_some() { ", and put back" } else { "" };
         let finding =
-            format!("its XDP program was taken off the device by another program {times}, and put back");
+            format!("its XDP program was taken off the device by another program {times}{put_back}");
         let fix = "find the program that takes it off: `bpftool link detach`, `ip link set DEV xdp off`, another manager of the device";
         chart.note(&object, Finding::Warning, finding, fix);
     }
-    if running.guard.is_some() {
+    if running.guard.as_ref().is_some_and(|guard| guard.ifindex().is_some()) {
         let finding = "the kernel receives no frames from its device: a guard drops them until the port is open with its filter";
         let fix = "end what keeps the port from being opened, or remove the port or its filter";
         chart.note(&object, Finding::Error, finding.to_owned(), fix);
+    }
+    if running.hook.as_ref().is_some_and(af_xdp::is_locked) {
+        let finding = "its hook drops all frames, because a change of its function and its filter failed and could not be undone";
+        chart.note(&object, Finding::Error, finding.to_owned(), "apply the configuration again");
     }
     if let Some(trouble) = &running.trouble {
         let fix = match &running.wanted.port.kind {

@@ -322,12 +322,9 @@ impl Filters {
     fn ensure_hook(&mut self, port: &PortName, running: &mut Running) -> Result<(), PlaneError> {
         let wanted = named(running).cloned();
         let Some(hook) = &mut running.hook else { return Ok(()) };
-        let put = self.put(port, wanted.as_ref(), hook).and_then(|()| {
-            if running.is_locked {
-                af_xdp::unlock(port, &running.wanted, hook, &running.sockets)?;
-                running.is_locked = false;
-            }
-            Ok(())
+        let put = self.put(port, wanted.as_ref(), hook).and_then(|()| match af_xdp::is_locked(hook) {
+            true => af_xdp::unlock(port, &running.wanted, hook, &running.sockets),
+            false => Ok(()),
         });
         af_xdp::unless_detached(port, hook, put)
     }

@@ -55,7 +55,8 @@ impl HandoverBundle {
     /// closed, a guard (a program that drops all frames that a device passes to the kernel) is attached to the device
     /// of each port whose hook has a filter.
     pub fn release(&mut self, ports: &[String], config: &Config) {
-        self.guards.extend(guards(ports, config));
+        let known = |name: &String| self.state.ports.get(name).and_then(|port| port.ifindex);
+        self.guards.extend(guards(ports.iter().map(|name| (name.as_str(), known(name))), config));
         for name in ports {
             self.descriptors.ports.remove(name);
             // The process that opens the port again must find it unclaimed.

@@ -5,9 +5,9 @@ use engine::worker::monotonic;
 use model::FilterName;
 use port::FramePool;
 use port::quarantine::HeldFrames;
-use xdp::HandOver;
 use xdp::filter::RuleCounters;
 use xdp::user::UserProgram;
+use xdp::{HandOver, IngressGuard};
 
 use super::bundle::HandoverBundle;
 use super::counters::CountersState;
@@ -56,10 +56,10 @@ pub fn export(
         let mut running = running;
         held.claims.extend(running.claim.take().map(|claim| (name.as_str().to_owned(), claim)));
         let guard = running.guard.take();
-        let is_guarded = guard.is_some();
+        let guarded = guard.as_ref().and_then(IngressGuard::ifindex);
         held.guards.extend(guard);
         let (record, descriptors) = export_port(running, own, &mut held.users, pool);
-        held.state.ports.insert(name.as_str().to_owned(), PortRecord { counters, is_guarded, ..record });
+        held.state.ports.insert(name.as_str().to_owned(), PortRecord { counters, guarded, ..record });
         held.descriptors.ports.insert(name.as_str().to_owned(), descriptors);
     }
     for (worker, port, id, queue) in queues {
@@ -116,7 +116,7 @@ fn export_port(
         id: running.id.0,
         ifindex: running.device.map(|device| device.ifindex),
         hook,
-        is_guarded: false,
+        guarded: None,
         queues,
         complete_checksums: running.complete_checksums,
         mtu: running.mtu,

@@ -29,7 +29,6 @@ use super::queues;
 use super::state::{
     HandoverState, PlaceRecord, PortRecord, QuarantineRecord, QueueKind, StationRecord, VlanRecord,
 };
-use crate::af_xdp;
 use crate::bridges;
 use crate::device::{Device, inside, object};
 use crate::fault;
@@ -135,15 +134,18 @@ impl Parts {
     /// Returns the names of the ports that must be opened again although descriptors were sent for
     /// them.
     pub fn lost(&self) -> Vec<String> {
-        let lost = |part: &&Part| part.opened.is_none() && has_descriptors(&part.record);
-        self.ports.iter().filter(lost).map(|part| part.name.to_string()).collect()
+        self.lost_parts().map(|part| part.name.to_string()).collect()
+    }
+
+    fn lost_parts(&self) -> impl Iterator<Item = &Part> {
+        self.ports.iter().filter(|part| part.opened.is_none() && has_descriptors(&part.record))
     }
 
     /// Attaches guards (programs that drop all frames that a device passes to the kernel) to the devices of the ports
     /// that [`Parts::lost`] returns and that have a filter in their hooks. Then closes the last descriptors of these
     /// hooks. The caller keeps the guards until the ports are open again.
     pub fn guard_lost(&mut self, config: &Config) -> Vec<IngressGuard> {
-        let guards = guards(&self.lost(), config);
+        let guards = guards(self.lost_parts().map(|part| (part.name.as_str(), part.record.ifindex)), config);
         self.lost_links.clear();
         guards
     }
@@ -312,9 +314,12 @@ fn resume(
         workers.push(WorkerId(0));
     }
     let footprint = footprint(&record);
-    let had_filter = record.hook.is_some() || record.is_guarded;
+    let had_hook_or_guard = record.hook.is_some() || record.guarded.is_some();
     // A port without a hook waits, and keeps the guard that it had in the predecessor.
-    let guard = |has_hook: bool| (had_filter && !has_hook).then(|| guard_port(name, &wanted)).flatten();
+    let device = record.guarded.or(record.ifindex);
+    let guard = |has_hook: bool| {
+        (had_hook_or_guard && !has_hook).then(|| guard_port(name, &wanted, device)).flatten()
+    };
     let opened = opened.map_or_else(
         || {
             // Traffic is stopped at this time, so the open does not wait for busy queues.
@@ -381,7 +386,6 @@ fn put_together(
         let resumed = queues::import(queue.kind, descriptor, memory).map_err(|error| failed(&error))?;
         queues.push((QueueId(queue.id), resumed));
     }
-    let is_locked = hook.as_ref().is_some_and(|hook| af_xdp::is_locked(wanted, hook));
     Ok(Opened {
         device,
         hook,
@@ -393,7 +397,6 @@ fn put_together(
         max_mtu: record.mtu,
         footprint,
         adopted: true,
-        is_locked,
         claim: None,
         notes: Vec::new(),
     })

@@ -162,10 +162,10 @@ pub struct PortRecord {
     pub ifindex: Option<u32>,
     /// Hook of the port, if it has one.
     pub hook: Option<HookRecord>,
-    /// Whether the port has no hook and waits to be opened, and its device has a guard: a program that drops all frames
-    /// that the device passes to the kernel.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_guarded: bool,
+    /// Interface index of the device that has a guard (a program that drops all frames that the device passes to the
+    /// kernel), if the port has no hook and waits to be opened. `None` if there is no guard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guarded: Option<u32>,
     /// Queues of the port.
     pub queues: Vec<QueueRecord>,
     /// Whether the port completes partial checksums, which the sender of a packet left to checksum
@@ -421,7 +421,7 @@ mod tests {
             id: 3,
             ifindex: Some(7),
             hook: Some(HookRecord { pin: None }),
-            is_guarded: false,
+            guarded: None,
             queues: vec![QueueRecord { id: 0, worker: 1, kind: QueueKind::OpenAgain }],
             complete_checksums: true,
             mtu: 1500,

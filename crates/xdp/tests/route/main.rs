@@ -72,11 +72,13 @@ fn see(loaded: &Loaded, frame: &[u8]) -> (Verdict, Counter) {
     (run.verdict, moved[0])
 }
 
-/// Three programs of a router's port: one with a socket, and two without a socket, for the two values of `when_down`.
+/// Four programs of a router's port: one with a socket, two without a socket, for the two values of `when_down`, and
+/// one of a closed port, with a socket.
 struct Rig {
     up: Loaded,
     pass: Loaded,
     drop: Loaded,
+    closed: Loaded,
     _socket: OwnedFd,
 }
 
@@ -86,7 +88,10 @@ impl Rig {
         let (up, socket) = (load(port, &own, WhenDown::Drop), unbound_socket());
         up.set_socket(0, socket.as_fd()).unwrap();
         let (pass, drop) = (load(port, &own, WhenDown::Pass), load(port, &own, WhenDown::Drop));
-        Rig { up, pass, drop, _socket: socket }
+        let stage = RouteStage::new(port, &own);
+        let closed = PortProgram::load_routed(&config(Owner::Closed, WhenDown::Pass), &stage).unwrap();
+        closed.set_socket(0, socket.as_fd()).unwrap();
+        Rig { up, pass, drop, closed, _socket: socket }
     }
 
     #[track_caller]
@@ -94,6 +99,7 @@ impl Rig {
         assert_eq!(see(&self.up, frame), (Verdict::Redirect, Counter::Steered));
         assert_eq!(see(&self.pass, frame), (Verdict::Pass, Counter::DownPassed));
         assert_eq!(see(&self.drop, frame), (Verdict::Drop, Counter::DownDropped));
+        assert_eq!(see(&self.closed, frame), (Verdict::Drop, Counter::DownDropped));
     }
 
     #[track_caller]
@@ -101,6 +107,7 @@ impl Rig {
         for loaded in [&self.up, &self.pass, &self.drop] {
             assert_eq!(see(loaded, frame), (Verdict::Pass, why));
         }
+        assert_eq!(see(&self.closed, frame), (Verdict::Drop, Counter::DownDropped));
     }
 }
 
