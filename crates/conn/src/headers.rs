@@ -6,10 +6,12 @@ use packet::icmp::Icmp;
 use packet::icmpv6::Icmpv6;
 use packet::ipv4::Ipv4;
 use packet::ipv6::Ipv6;
+use packet::ipv6_ext::Upper;
 use packet::sctp::Sctp;
 use packet::tcp::Tcp;
-use packet::udp::Udp;
+use packet::udp::{self, Udp};
 use packet::{DropReason, HeaderError, ip_proto};
+use zerocopy::FromBytes;
 
 use crate::layout::Layout;
 use crate::sctp;
@@ -62,6 +64,16 @@ pub enum NoTuple {
     Quote,
 }
 
+/// Part of a packet whose bytes are present.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All bytes are present.
+    Whole,
+    /// The bytes of the first fragment are present. The payload of a TCP segment is the part in this fragment, the
+    /// length field of UDP is not checked, and an SCTP chunk may be incomplete.
+    FirstFragment,
+}
+
 impl From<HeaderError> for NoTuple {
     fn from(error: HeaderError) -> NoTuple {
         NoTuple::Header(error.reason())
@@ -77,10 +89,15 @@ impl Packet<u32> {
         if packet.is_fragment() {
             return Err(NoTuple::Fragment);
         }
+        Packet::of_ipv4_part(packet, zone, Part::Whole)
+    }
+
+    /// Reads the headers of an IPv4 packet or of its first fragment.
+    pub(crate) fn of_ipv4_part(packet: &Ipv4<'_>, zone: u16, part: Part) -> Result<Packet<u32>, NoTuple> {
         let (source, destination) = (packet.src().to_bits(), packet.dst().to_bits());
         let bytes = packet.payload();
         if packet.proto() != ip_proto::ICMP {
-            return of_transport(zone, packet.proto(), source, destination, bytes);
+            return of_transport(zone, packet.proto(), [source, destination], bytes, part);
         }
         let message = Icmp::parse(bytes)?;
         if message.is_error() {
@@ -101,9 +118,19 @@ impl Packet<u128> {
         if upper.fragment.is_some() {
             return Err(NoTuple::Fragment);
         }
+        Packet::of_ipv6_part(packet, &upper, zone, Part::Whole)
+    }
+
+    /// Reads the headers of an IPv6 packet or of its first fragment. `upper` is the upper layer of the packet.
+    pub(crate) fn of_ipv6_part(
+        packet: &Ipv6<'_>,
+        upper: &Upper<'_>,
+        zone: u16,
+        part: Part,
+    ) -> Result<Packet<u128>, NoTuple> {
         let (source, destination) = (packet.src().to_bits(), packet.dst().to_bits());
         if upper.proto != ip_proto::ICMPV6 {
-            return of_transport(zone, upper.proto, source, destination, upper.payload);
+            return of_transport(zone, upper.proto, [source, destination], upper.payload, part);
         }
         let message = Icmpv6::parse(upper.payload)?;
         if message.is_error() {
@@ -119,9 +146,9 @@ impl Packet<u128> {
 fn of_transport<A: Address>(
     zone: u16,
     protocol: u8,
-    source: A,
-    destination: A,
+    [source, destination]: [A; 2],
     bytes: &[u8],
+    part: Part,
 ) -> Result<Packet<A>, NoTuple> {
     let (ports, content) = match protocol {
         ip_proto::TCP => {
@@ -129,13 +156,22 @@ fn of_transport<A: Address>(
             let payload = u32::try_from(tcp.payload().len()).unwrap_or(u32::MAX);
             ((tcp.src_port(), tcp.dst_port()), Content::Tcp(Segment::of(&tcp, payload)))
         }
+        ip_proto::UDP if part == Part::FirstFragment => {
+            let header = udp::Header::ref_from_prefix(bytes);
+            let (header, _) = header.map_err(|_| NoTuple::Header(DropReason::UdpTruncated))?;
+            ((header.src_port.get(), header.dst_port.get()), Content::Udp)
+        }
         ip_proto::UDP => {
             let udp = Udp::parse(bytes)?;
             ((udp.src_port(), udp.dst_port()), Content::Udp)
         }
         ip_proto::SCTP => {
             let sctp = Sctp::parse(bytes)?;
-            let packet = sctp::Packet::of(&sctp).ok_or(NoTuple::Header(DropReason::SctpTruncated))?;
+            let packet = match part {
+                Part::Whole => sctp::Packet::of(&sctp),
+                Part::FirstFragment => sctp::Packet::of_first_fragment(&sctp),
+            };
+            let packet = packet.ok_or(NoTuple::Header(DropReason::SctpTruncated))?;
             ((sctp.src_port(), sctp.dst_port()), Content::Sctp(packet))
         }
         _ => ((0, 0), Content::Other),

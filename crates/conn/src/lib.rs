@@ -4,6 +4,8 @@
 //! the burst, and commits the new connections that its rules accept.
 //!
 //! ```text
+//!  fragment::Reassembler    fragments of a datagram, until one Packet for all of them is known
+//!       |
 //!  headers::Packet      canonical tuple, direction, fields of the protocol
 //!       |
 //!  track::Tracker       state bits of the packet; commits new connections; new fields of translated packets
@@ -40,6 +42,7 @@
 mod embryonic;
 pub mod entry;
 pub mod extension;
+pub mod fragment;
 pub mod headers;
 mod index;
 mod layout;

@@ -11,7 +11,7 @@
 //!  any state, ABORT -> Closed
 //! ```
 
-use packet::sctp::Sctp;
+use packet::sctp::{Chunk, Sctp};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Direction;
@@ -51,10 +51,26 @@ impl Packet {
     /// Reads the fields of a packet. Returns `None` if a chunk is incomplete, or if chunks occur together that do not.
     #[must_use]
     pub fn of(sctp: &Sctp<'_>) -> Option<Packet> {
+        Packet::of_chunks(sctp, |_| None)
+    }
+
+    /// Reads the fields of a packet from its first fragment. The last chunk may continue in a later fragment, and the
+    /// chunks of later fragments are not read.
+    pub(crate) fn of_first_fragment(sctp: &Sctp<'_>) -> Option<Packet> {
+        Packet::of_chunks(sctp, |bytes| {
+            let (&[kind, flags, _, _], value) = bytes.split_first_chunk()?;
+            Some(Chunk { kind, flags, value })
+        })
+    }
+
+    /// Reads the fields of the chunks. `incomplete` gets the bytes of an incomplete chunk, and returns the chunk or
+    /// `None`. The packet has no fields then.
+    fn of_chunks<'a>(sctp: &Sctp<'a>, incomplete: impl Fn(&'a [u8]) -> Option<Chunk<'a>>) -> Option<Packet> {
         let mut packet = Packet { tag: sctp.tag(), ..Packet::default() };
-        let mut count = 0;
+        let (mut count, mut at) = (0, 0);
         for chunk in sctp.chunks().take(MOST_CHUNKS) {
-            let chunk = chunk.ok()?;
+            let chunk = chunk.ok().or_else(|| incomplete(sctp.payload().get(at..)?))?;
+            at += (4 + chunk.value.len()).next_multiple_of(4);
             count += 1;
             let bit = 1_u16 << chunk.kind.min(15);
             packet.chunks |= bit;
@@ -71,6 +87,20 @@ impl Packet {
     const fn has(&self, chunks: u16) -> bool {
         self.chunks & chunks != 0
     }
+}
+
+/// Returns the length of a packet up to the end of the last chunk in its first fragment. The chunk may continue in a
+/// later fragment.
+pub(crate) fn first_chunks_len(sctp: &Sctp<'_>) -> u32 {
+    let mut at = 0;
+    for chunk in sctp.chunks().take(MOST_CHUNKS) {
+        match (chunk, sctp.payload().get(at..)) {
+            (Ok(chunk), _) => at += (4 + chunk.value.len()).next_multiple_of(4),
+            (Err(_), Some([_, _, a, b, ..])) => at += usize::from(u16::from_be_bytes([*a, *b])),
+            (Err(_), _) => {}
+        }
+    }
+    u32::try_from(packet::sctp::LEN + at).unwrap_or(u32::MAX)
 }
 
 /// State of an association between both ends.

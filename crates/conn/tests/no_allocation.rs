@@ -1,8 +1,9 @@
 //! Verifies that the data path allocates nothing: tracking, commits, marks, displaced entries,
-//! expiry, flushes, translations, and ports for NAT.
+//! expiry, flushes, translations, ports for NAT, and fragments.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use conn::fragment::{Fragment, Options, Reason, Reassembler, Sizes as FragmentSizes};
 use conn::headers::{Content, Packet};
 use conn::nat::ports::{Flow, NotAllocated, Ports, Range, Selection};
 use conn::nat::spec::Nat;
@@ -10,6 +11,7 @@ use conn::table::Sizes;
 use conn::track::{Commit, Tracked, Tracker};
 use conn::tuple::{End, Tuple, TupleHash};
 use conn::zone::Zones;
+use packet::ipv4::{Ipv4, Ipv4Repr};
 use sync::heap::{CountingHeap, allocations};
 
 #[global_allocator]
@@ -25,8 +27,8 @@ fn packet(from: u32, to: u32) -> Packet<u32> {
 /// data path allocates nothing if one of several runs does not.
 #[test]
 fn the_data_path_allocates_nothing() {
-    let runs = [(); 5].map(|()| [track_connections(), allocate_ports()]);
-    for part in 0..2 {
+    let runs = [(); 5].map(|()| [track_connections(), allocate_ports(), reassemble_fragments()]);
+    for part in 0..3 {
         assert_eq!(runs.map(|run| run[part]).into_iter().min(), Some(0));
     }
 }
@@ -87,5 +89,55 @@ fn allocate_ports() -> u64 {
     }
     let allocations = allocations() - before;
     assert_eq!(refused, Err(NotAllocated::Exhausted));
+    allocations
+}
+
+/// Returns the fragment of a UDP datagram with 400 octets at this offset.
+fn fragment(id: u16, fragment_offset: u16, more_fragments: bool) -> Fragment<u32> {
+    let (payload_len, proto) = (400, 17);
+    let repr = Ipv4Repr { id, fragment_offset, more_fragments, payload_len, proto, ..Ipv4Repr::default() };
+    let mut bytes = vec![0; 420];
+    repr.emit(&mut bytes).unwrap();
+    Fragment::of_ipv4(&Ipv4::parse(&bytes).unwrap(), 0).unwrap()
+}
+
+/// Receives fragments of datagrams that become complete, are refused, expire or give way, and returns the number of
+/// allocations.
+fn reassemble_fragments() -> u64 {
+    let sizes = FragmentSizes { datagrams: 50, fragments: 100, fragments_per_datagram: 8, refused: 20 };
+    let options = Options { min_fragment: 400, ..Options::ipv4() };
+    let mut reassembler = Reassembler::new(sizes, options, TupleHash::new());
+    // The second fragment overlaps the first one in every fifth datagram, and is missing in every third one.
+    let datagrams: Vec<_> = (0..2000)
+        .map(|id| [fragment(id, 0, true), fragment(id, if id % 5 == 0 { 392 } else { 400 }, false)])
+        .collect();
+    let (mut complete, mut refused, mut expired, mut purged) = (0, 0, 0, 0);
+    let before = allocations();
+    for round in 0..3_u32 {
+        for (pair, number) in datagrams.iter().zip(0_u32..) {
+            let now = round * 1_000_000 + number * 10;
+            let parts = if number % 3 == 0 { &pair[..1] } else { &pair[..] };
+            let mut count = |reason| match reason {
+                Reason::Complete => complete += 1,
+                Reason::Refused(_) => refused += 1,
+                Reason::Expired => expired += 1,
+                Reason::Purged => purged += 1,
+            };
+            for fragment in parts {
+                reassembler.receive(fragment, number, number % 7, now, |returned| count(returned.reason));
+            }
+            if number % 1000 > 900 {
+                reassembler.expire(now + 14_900, 2, |returned| count(returned.reason));
+            }
+        }
+    }
+    reassembler.flush(u32::MAX, |_| purged += 1);
+    let allocations = allocations() - before;
+    assert!(
+        [complete, refused, expired, purged].iter().all(|count| *count > 100),
+        "{:?}",
+        reassembler.counts()
+    );
+    assert_eq!((reassembler.held(), reassembler.counts().purged), (0, purged));
     allocations
 }
