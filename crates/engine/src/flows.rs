@@ -386,23 +386,26 @@ impl Upcall {
     /// Returns the port whose share of the slow path the packet uses: the port on which the packet was received, even
     /// if the packet has passed patch ports.
     pub fn ingress(&self) -> PortId {
-        self.packet.arrival().unwrap_or(self.port)
+        self.packet.arrival_or(self.port)
     }
 
-    /// Returns the queue in which the upcall waits in the slow path.
-    pub fn queue(&self) -> UpcallQueue {
-        UpcallQueue { ingress: self.ingress(), port: self.port }
+    /// Returns the two ports of the packet.
+    pub fn ports(&self) -> UpcallPorts {
+        UpcallPorts { ingress: self.ingress(), port: self.port }
     }
 }
 
-/// Name of a queue of upcalls in the slow path. The queues take turns. If the tables of a bridge are locked, only the
-/// queues of the bridge's ports wait, and not the packets that were received on the same ports and miss in other
-/// bridges.
+/// The two ports of a packet that matches no cached megaflow, and of the megaflow that is then installed. They differ
+/// only behind patch ports. They also name the queue in which the packet waits in the slow path. The queues take turns.
+/// If the tables of a bridge are locked, only the queues of the bridge's ports wait, and not the packets that were
+/// received on the same ports and miss in other bridges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct UpcallQueue {
-    /// Port on which the packets were received ([`Upcall::ingress`]).
+pub(crate) struct UpcallPorts {
+    /// Port on which the packet was received. Packet and megaflow count toward the share of this port, so that ports
+    /// behind one patch port have their own shares.
     pub ingress: PortId,
-    /// Port of the bridge in which the packets missed.
+    /// Port of the bridge on which the packet arrived in the bridge. It is the port in the megaflow's key, and the
+    /// megaflow's mask is one of this port's masks.
     pub port: PortId,
 }
 

@@ -52,7 +52,7 @@ use crate::clock::monotonic;
 use crate::counters::WorkerCounters;
 use crate::flows::{
     Asked, CacheCommand, CacheCompletion, CachedActionsIndex, CachedFlow, FlowBridge, FlowTables, Install,
-    MeterLive, Upcall, UpcallQueue, WorkerEnd,
+    MeterLive, Upcall, UpcallPorts, WorkerEnd,
 };
 
 pub use crate::flows::MegaflowView;
@@ -125,9 +125,9 @@ pub struct SlowPath {
     waker: Arc<Waker>,
     pool: FramePool,
     bridges: Arc<Mutex<BTreeMap<u16, Arc<FlowBridge>>>>,
-    queues: BTreeMap<UpcallQueue, VecDeque<(usize, Upcall)>>,
+    queues: BTreeMap<UpcallPorts, VecDeque<(usize, Upcall)>>,
     /// Queue whose upcalls the next round processes first.
-    next_queue: UpcallQueue,
+    next_queue: UpcallPorts,
     records: Vec<Option<Record>>,
     free: Vec<u32>,
     /// Map of the installed megaflows. The key is the hash of a megaflow's identity (bridge, worker, flow key
@@ -226,7 +226,7 @@ impl SlowPath {
             pool,
             bridges,
             queues: BTreeMap::new(),
-            next_queue: UpcallQueue::default(),
+            next_queue: UpcallPorts::default(),
             records: Vec::new(),
             free: Vec::new(),
             names: HashMap::new(),
@@ -479,7 +479,7 @@ impl SlowPath {
         self.unhook(id);
         if let Some(record) = self.records.get_mut(id as usize).and_then(Option::take) {
             self.unname(record.name, id);
-            self.budgets.remove(record.worker, record.ports(), record.mask);
+            self.budgets.remove(record.worker, record.ports, record.mask);
             if let Some(moved) = self.sweeps.remove(record.bridge.tables.number(), record.place)
                 && let Some(Some(moved)) = self.records.get_mut(moved as usize)
             {
@@ -508,7 +508,7 @@ impl SlowPath {
         let (packets, bytes) = (packets + hooked.packets, bytes + hooked.bytes);
         record.seen = now;
         if packets > 0 {
-            self.budgets.earn(record.worker, record.port, record.mask, packets);
+            self.budgets.earn(record.worker, record.ports.port, record.mask, packets);
         }
         let used_ns = record.live.used_ns.get().max(hooked.used_ns);
         let (bridge, actions) = (Arc::clone(&record.bridge), Arc::clone(&record.actions));
@@ -549,7 +549,7 @@ impl SlowPath {
             for _ in 0..crate::flows::UPCALLS {
                 let Some(upcall) = self.workers[worker].upcalls.pop() else { break };
                 did = true;
-                self.queues.entry(upcall.queue()).or_default().push_back((worker, upcall));
+                self.queues.entry(upcall.ports()).or_default().push_back((worker, upcall));
             }
         }
         did
@@ -610,7 +610,7 @@ impl SlowPath {
         let (flow, mask) = record.bits.both();
         let mut install = self.spare.pop().unwrap_or_default();
         (install.id, install.key, install.mask) = (id, flow.key(), mask.key());
-        install.key.set_in_port(record.port);
+        install.key.set_in_port(record.ports.port);
         install.mask.set_in_port(PortId(u16::MAX));
         (install.extended, install.extended_mask) = (flow.extended(), mask.extended());
         let (compiled, live) = (Arc::clone(&record.actions.compiled), Arc::clone(&record.live));
@@ -618,7 +618,7 @@ impl SlowPath {
         let worker = record.worker;
         self.tell(&record, true);
         self.names.insert(record.name, id);
-        self.budgets.add(worker, record.ports(), record.mask);
+        self.budgets.add(worker, record.ports, record.mask);
         record.place = self.sweeps.add(record.bridge.tables.number(), id);
         self.records[id as usize] = Some(record);
         self.flows += 1;

@@ -296,6 +296,13 @@ impl Packet {
         (self.total_and_arrival >> LENGTH_BITS).checked_sub(1).map(|number| PortId(number as u16))
     }
 
+    /// Returns the port on which the packet was received ([`Packet::arrival`]), or `port` if that is not known.
+    #[inline]
+    #[must_use]
+    pub fn arrival_or(&self, port: PortId) -> PortId {
+        self.arrival().unwrap_or(port)
+    }
+
     /// Returns the number of frames in the chain. The number is 1 except for jumbo packets and packets that
     /// need segmentation.
     #[inline]

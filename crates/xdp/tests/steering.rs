@@ -376,10 +376,8 @@ fn the_table_decides_what_nobody_did() {
         // own counter.
         steering.set_table(&[SteerTo::Cpu(0); STEER_BUCKETS], false).unwrap();
         let arp = support::ethernet([0xff; 6], &[], 0x0806, &[0; 46]);
-        let expected = match owner {
-            Owner::Bridged => CPU,
-            Owner::Routed => (Verdict::Redirect, Counter::PassedControl),
-        };
+        let expected =
+            if owner == Owner::Bridged { CPU } else { (Verdict::Redirect, Counter::PassedControl) };
         assert_eq!(port.see(&arp), expected);
     }
     // A program without the stage counts nothing.

@@ -21,6 +21,8 @@ use std::collections::hash_map::Entry;
 use packet::PortId;
 use switch::flow::{Flow, packet_and_beyond_bits, packet_bits};
 
+use crate::flows::UpcallPorts;
+
 /// Maximum number of distinct masks for one port in one worker's cache, without the exact-match masks.
 pub(super) const MASKS: usize = 64;
 /// Maximum number of rejected masks (masks beyond the limit [`MASKS`]) of one port for which requests are counted. A
@@ -53,16 +55,6 @@ struct Mask {
     earned: u64,
     /// Whether the megaflows with this mask are to be removed, so that another mask can be installed.
     outdone: bool,
-}
-
-/// The two ports to which a megaflow belongs. They differ only behind patch ports.
-#[derive(Clone, Copy)]
-pub(super) struct Ports {
-    /// Port of the megaflow's key. The megaflow's mask is one of this port's masks.
-    pub arrival: PortId,
-    /// Port on which the first packet of the megaflow was received. The megaflow counts toward the share of this port,
-    /// so that ports behind one patch port have their own shares.
-    pub ingress: PortId,
 }
 
 /// Masks of one port in one worker's cache.
@@ -119,9 +111,9 @@ impl Budgets {
     }
 
     /// Records that a megaflow was installed with the mask whose hash is `mask`.
-    pub fn add(&mut self, worker: usize, ports: Ports, mask: u64) {
+    pub fn add(&mut self, worker: usize, ports: UpcallPorts, mask: u64) {
         *self.flows.entry((worker, ports.ingress)).or_default() += 1;
-        let port = self.ports.entry((worker, ports.arrival)).or_default();
+        let port = self.ports.entry((worker, ports.port)).or_default();
         let mask = port.masks.entry(mask).or_default();
         mask.flows += 1;
         // The packet that caused the upcall counts.
@@ -129,14 +121,14 @@ impl Budgets {
     }
 
     /// Records that a megaflow was removed.
-    pub fn remove(&mut self, worker: usize, ports: Ports, mask: u64) {
+    pub fn remove(&mut self, worker: usize, ports: UpcallPorts, mask: u64) {
         if let Entry::Occupied(mut own) = self.flows.entry((worker, ports.ingress)) {
             *own.get_mut() -= 1;
             if *own.get() == 0 {
                 own.remove();
             }
         }
-        let Entry::Occupied(mut port) = self.ports.entry((worker, ports.arrival)) else { return };
+        let Entry::Occupied(mut port) = self.ports.entry((worker, ports.port)) else { return };
         let masks = &mut port.get_mut().masks;
         if let Some(known) = masks.get_mut(&mask) {
             known.flows -= 1;
@@ -208,8 +200,8 @@ mod tests {
     const EVERY_BIT: [u64; 2] = [u64::MAX, u64::MAX - 1];
 
     /// Returns the ports of a megaflow whose packets have passed no patch port.
-    fn direct(port: PortId) -> Ports {
-        Ports { arrival: port, ingress: port }
+    fn direct(port: PortId) -> UpcallPorts {
+        UpcallPorts { port, ingress: port }
     }
 
     fn full() -> Budgets {
@@ -243,10 +235,10 @@ mod tests {
     fn ports_behind_a_patch_port_have_their_own_shares() {
         const LIMIT: Limit = Limit { now: 100, most: 100 };
         let (mut budgets, other) = (Budgets::default(), PortId(5));
-        (0..100).for_each(|mask| budgets.add(0, Ports { arrival: PORT, ingress: PortId(6) }, mask % 64));
+        (0..100).for_each(|mask| budgets.add(0, UpcallPorts { port: PORT, ingress: PortId(6) }, mask % 64));
         assert!(!budgets.has_room(0, PortId(6), 100, LIMIT) && budgets.has_room(0, other, 100, LIMIT));
         assert!(!budgets.admits(0, PORT, 64) && budgets.admits(0, PortId(6), 64));
-        budgets.add(0, Ports { arrival: PORT, ingress: other }, 1);
+        budgets.add(0, UpcallPorts { port: PORT, ingress: other }, 1);
         assert!(budgets.has_room(0, other, 101, LIMIT));
     }
 

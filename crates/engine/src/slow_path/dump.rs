@@ -107,7 +107,7 @@ fn view(record: &Record) -> MegaflowView {
     let (flow, mask) = record.bits.both();
     MegaflowView {
         worker: record.worker,
-        port: record.port,
+        port: record.ports.port,
         flow,
         mask,
         packets: record.live.packets.get() + record.hook.packets(),

@@ -50,7 +50,7 @@ impl SlowPath {
         record.hook.past.bytes += since.bytes;
         record.hook.past.used_ns = record.hook.past.used_ns.max(since.used_ns);
         if let Some(reason) = drops(&record.actions) {
-            self.counters.port(record.port).drop_n(reason, since.packets);
+            self.counters.port(record.ports.port).drop_n(reason, since.packets);
         }
         since
     }
@@ -103,7 +103,7 @@ impl SlowPath {
             return;
         }
         let (mut key, mut mask) = (flow.key(), mask.key());
-        key.set_in_port(record.port);
+        key.set_in_port(record.ports.port);
         mask.set_in_port(PortId(u16::MAX));
         if let Some(slot) = hook.flows.install(&key, &mask, &record.actions.compiled.program) {
             (record.hook.slot, record.hook.seen) = (Some(slot), HookCounts::default());
@@ -126,7 +126,7 @@ impl SlowPath {
             number: None,
             seen: record.hook.seen,
             bridge: Arc::clone(&record.bridge),
-            port: record.port,
+            port: record.ports.port,
             actions: Arc::clone(&record.actions),
         });
     }

@@ -41,6 +41,6 @@ impl SlowPath {
         let Some(listener) = self.listener.as_ref().filter(|listener| (listener.listens)()) else { return };
         let (flow, mask) = record.bits.both();
         let ops = &record.actions.compiled.program.ops;
-        (listener.changed)(FlowChange { added, port: record.port, flow: &flow, mask: &mask, ops });
+        (listener.changed)(FlowChange { added, port: record.ports.port, flow: &flow, mask: &mask, ops });
     }
 }

@@ -5,12 +5,10 @@
 use std::sync::Arc;
 
 use lookup::FlowRef;
-use packet::PortId;
 use switch::flow::{Flow, Pipeline};
 
-use super::budget::Ports;
 use super::hook_state::Part;
-use crate::flows::{CachedActions, FlowBridge, Live};
+use crate::flows::{CachedActions, FlowBridge, Live, UpcallPorts};
 
 /// The slow path's record of an installed megaflow.
 pub(super) struct Record {
@@ -23,10 +21,7 @@ pub(super) struct Record {
     /// Hash of the megaflow's mask.
     pub mask: u64,
     pub bridge: Arc<FlowBridge>,
-    pub port: PortId,
-    /// Port on which the first packet of the megaflow was received. The packet may have passed patch ports until it
-    /// arrived on `port`. The megaflow counts toward the limits of this port.
-    pub ingress: PortId,
+    pub ports: UpcallPorts,
     pub in_port: u32,
     /// Compact form of the megaflow's flow key and mask, without the port.
     pub bits: Bits,
@@ -42,16 +37,11 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Returns the ports to which the megaflow belongs in the [`Budgets`](super::budget::Budgets).
-    pub fn ports(&self) -> Ports {
-        Ports { arrival: self.port, ingress: self.ingress }
-    }
-
     /// Returns whether both records describe the same megaflow (equal worker, bridge, port, flow key and mask).
     pub fn is_same(&self, other: &Record) -> bool {
         self.name == other.name
             && self.worker == other.worker
-            && self.port == other.port
+            && self.ports.port == other.ports.port
             && self.bridge.tables.number() == other.bridge.tables.number()
             && self.bits == other.bits
     }

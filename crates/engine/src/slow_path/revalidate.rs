@@ -236,7 +236,8 @@ impl SlowPath {
         if record.leaving {
             return Some(false);
         }
-        let (worker, port, ingress, mask) = (record.worker, record.port, record.ingress, record.mask);
+        let (worker, port, ingress, mask) =
+            (record.worker, record.ports.port, record.ports.ingress, record.mask);
         let too_many = self.flows >= self.limit
             && self.budgets.is_over_share(worker, ingress, self.flows, self.flow_limit());
         let idle = if too_many { IDLE_FULL_NS } else { IDLE_NS };
@@ -285,7 +286,7 @@ impl SlowPath {
         self.view.revalidated.fetch_add(u64::from(changed), Ordering::Relaxed);
         // The number of a port that has left the bridge may be reused. No old megaflow may match packets of
         // the new port.
-        let Some(in_port) = pipeline.number_of(record.port) else {
+        let Some(in_port) = pipeline.number_of(record.ports.port) else {
             bridge.tables.unlock_for_packets(pipeline);
             self.dismiss(id);
             return Some(taught);
@@ -323,7 +324,7 @@ impl SlowPath {
         version: u64,
     ) {
         let Some(Some(record)) = self.records.get(id as usize) else { return };
-        let (ingress, mask) = (record.ingress, record.bits.both().1);
+        let (ingress, mask) = (record.ports.ingress, record.bits.both().1);
         let wider = actions.mask.0.iter().zip(mask.0).any(|(needs, has)| needs & !has != 0);
         if wider || !actions.is_cacheable() || !self.cached_actions.has_room(ingress, &actions) {
             return self.dismiss(id);

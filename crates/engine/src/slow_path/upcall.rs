@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use packet::PortId;
 use switch::flow::{
     Ahead, Event, Flow, Op, PacketIn, Pipeline, Translated, TranslationInput, packet_bits, port,
 };
@@ -14,14 +13,14 @@ use super::record::{Bits, Record};
 use super::teaching::Source;
 use super::{PACKETS_NS, ROUND_PACKETS_NS, SlowPath, TURN, TURN_NS, hook_state};
 use crate::clock::monotonic;
-use crate::flows::{CacheCommand, CachedActions, FlowBridge, MeterLive, Upcall, UpcallQueue, credit};
+use crate::flows::{CacheCommand, CachedActions, FlowBridge, MeterLive, Upcall, UpcallPorts, credit};
 
 impl SlowPath {
     /// Processes upcalls. The queues take turns, and each turn is limited in packets and in time. If the upcalls of a
     /// round take too long, the next round continues with the following queue. Returns whether any upcall was
     /// processed.
     pub(super) fn decide(&mut self, now: u64) -> bool {
-        let mut queues: Vec<UpcallQueue> = self.queues.keys().copied().collect();
+        let mut queues: Vec<UpcallPorts> = self.queues.keys().copied().collect();
         let first = queues.partition_point(|queue| *queue < self.next_queue);
         queues.rotate_left(first);
         let begin = monotonic().ns;
@@ -42,7 +41,7 @@ impl SlowPath {
     }
 
     /// Processes upcalls of one queue until its turn ends. Returns whether any upcall was processed.
-    fn decide_of(&mut self, queue: UpcallQueue, now: u64) -> bool {
+    fn decide_of(&mut self, queue: UpcallPorts, now: u64) -> bool {
         let begin = monotonic().ns;
         let ahead = self.look_ahead(queue);
         let mut did = false;
@@ -71,7 +70,7 @@ impl SlowPath {
     /// the first upcalls of the queue up to the first upcall of another bridge. Returns no results
     /// if only one upcall is queued, if a control thread has locked the tables, or if the table has
     /// too few rules for a batch to be faster.
-    pub(super) fn look_ahead(&mut self, queue: UpcallQueue) -> Vec<Ahead> {
+    pub(super) fn look_ahead(&mut self, queue: UpcallPorts) -> Vec<Ahead> {
         let mut ahead = std::mem::take(&mut self.ahead);
         ahead.clear();
         let Some(upcalls) = self.queues.get(&queue).filter(|upcalls| upcalls.len() > 1) else { return ahead };
@@ -101,7 +100,8 @@ impl SlowPath {
         ahead: Option<&Ahead>,
         now: u64,
     ) -> Result<(), Upcall> {
-        let ingress = upcall.ingress();
+        let ports = upcall.ports();
+        let ingress = ports.ingress;
         let Upcall { bridge, port, packet, key, extended } = upcall;
         let Some(mut pipeline) = bridge.tables.lock_for_packets() else {
             return Err(Upcall { bridge, port, packet, key, extended });
@@ -140,7 +140,7 @@ impl SlowPath {
         let actions = self.cached_actions.shared(ingress, actions, meters, is_kept);
         let compiled = Arc::clone(&actions.compiled);
         if is_kept {
-            self.keep(worker, &bridge, (port, ingress, in_port), (&flow, mask), actions, version, now);
+            self.keep(worker, &bridge, (ports, in_port), (&flow, mask), actions, version, now);
         }
         let answer = CacheCommand::Release { bridge, port, packet, key: Some(key), compiled };
         self.answer(worker, answer);
@@ -153,7 +153,7 @@ impl SlowPath {
         &mut self,
         worker: usize,
         bridge: &Arc<FlowBridge>,
-        (port, ingress, in_port): (PortId, PortId, u32),
+        (ports, in_port): (UpcallPorts, u32),
         (flow, mask): (&Flow, Flow),
         actions: Arc<CachedActions>,
         version: u64,
@@ -161,14 +161,14 @@ impl SlowPath {
     ) {
         let mut mask = mask;
         let mut mask_hash = self.name_hash.of(mask.0);
-        if !self.budgets.admits(worker, port, mask_hash) {
+        if !self.budgets.admits(worker, ports.port, mask_hash) {
             mask = every_bit(&mask);
             mask_hash = self.name_hash.of(mask.0);
             self.view.narrowed.fetch_add(1, Ordering::Relaxed);
         }
         let bits = Bits::new(flow, &mask);
         let number = u64::from(bridge.tables.number());
-        let name = [worker as u64 | u64::from(port.0) << 16 | number << 32];
+        let name = [worker as u64 | u64::from(ports.port.0) << 16 | number << 32];
         self.install(Record {
             worker,
             at: None,
@@ -176,8 +176,7 @@ impl SlowPath {
             name: self.name_hash.of(name.into_iter().chain(bits.words())),
             mask: mask_hash,
             bridge: Arc::clone(bridge),
-            port,
-            ingress,
+            ports,
             in_port,
             bits,
             actions,

@@ -14,6 +14,7 @@ use super::SlowPath;
 use super::record::{Bits, Record};
 use super::revalidate::with_port;
 use crate::clock::monotonic;
+use crate::flows::UpcallPorts;
 
 /// Maximum number of megaflows to transfer. The most recently used megaflows are selected.
 const MOST: usize = 4096;
@@ -50,7 +51,7 @@ impl SlowPath {
             KnownFlow {
                 worker: u16::try_from(record.worker).unwrap_or(u16::MAX),
                 bridge: record.bridge.tables.number(),
-                port: record.port,
+                port: record.ports.port,
                 present,
                 words: words.to_vec(),
             }
@@ -86,7 +87,8 @@ impl SlowPath {
             }
             let mask = actions.mask;
             let actions = self.cached_actions.shared(flow.port, actions, meters, true);
-            self.keep(worker, bridge, (flow.port, flow.port, in_port), (&asked, mask), actions, version, now);
+            let ports = UpcallPorts { ingress: flow.port, port: flow.port };
+            self.keep(worker, bridge, (ports, in_port), (&asked, mask), actions, version, now);
         }
     }
 }

@@ -125,7 +125,7 @@ impl WorkerContext {
     /// arrived, offers the packet to a running capture, and frees its frame.
     #[cold]
     pub fn drop_at_output(&mut self, packet: Packet, out: PortId, reason: DropReason) {
-        let port = packet.arrival().unwrap_or(out);
+        let port = packet.arrival_or(out);
         self.end(packet, port, Direction::Dropped { reason, output: Some(out) });
     }
 

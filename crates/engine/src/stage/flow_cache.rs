@@ -60,7 +60,7 @@ impl Waiting {
     /// Returns the port whose share of the slow path the packet uses: the port on which the packet was received, even
     /// if the packet has passed patch ports.
     pub(super) fn ingress(&self) -> PortId {
-        self.packet.arrival().unwrap_or(self.port)
+        self.packet.arrival_or(self.port)
     }
 
     /// Returns whether the packet passed a patch port. Such packets may use only half of the share of their port, so

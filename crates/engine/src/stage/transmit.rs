@@ -212,7 +212,7 @@ fn complete<R: Recorder>(
         }
         let WorkerContext { pool, outbox, .. } = context;
         let Some(batch) = outbox.batch(out) else { return };
-        let arrival = packet.arrival().unwrap_or(out);
+        let arrival = packet.arrival_or(out);
         let partial = packet.flags().contains(Flags::PARTIAL_CHECKSUM);
         let (mut made, mut lost) = (0_u64, 0_u64);
         let result = offload::complete_packet(packet, &able, pool, &mut |pool, ready| {
@@ -254,7 +254,7 @@ fn hand_over<R: Recorder>(
     // another port.
     let mut refused = Batch::new_const();
     for packet in batch.drain(..) {
-        let (arrival, frames) = (packet.arrival().unwrap_or(out), packet.segments());
+        let (arrival, frames) = (packet.arrival_or(out), packet.segments());
         if let Err(back) = ring.push(arrival, frames, Output { packet, out }) {
             refused.push(back.packet);
         }

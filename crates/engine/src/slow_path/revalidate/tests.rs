@@ -71,7 +71,7 @@ fn a_flow_that_is_wrong_is_found_and_mended() {
     let slow_path = rig.slow_path();
     let id = slow_path.records.iter().position(Option::is_some).unwrap();
     let record = slow_path.records[id].as_ref().unwrap();
-    let (at, port, bridge) = (record.at.unwrap(), record.port, Arc::clone(&record.bridge));
+    let (at, port, bridge) = (record.at.unwrap(), record.ports.port, Arc::clone(&record.bridge));
     let elsewhere = with_port(&record.bits.both().0, 2);
     let other =
         bridge.tables.lock().translate(TranslationInput { flow: &elsewhere, frame: None, trace: false });
@@ -101,7 +101,7 @@ fn a_locked_bridge_leaves_the_turns_to_another_bridge() {
     assert_eq!(rig.leaves_by(), [1]);
     let slow_path = rig.slow_path();
     let record = slow_path.records.iter().flatten().next().unwrap();
-    let (locked, actions, port) = (Arc::clone(&record.bridge), Arc::clone(&record.actions), record.port);
+    let (locked, actions, ports) = (Arc::clone(&record.bridge), Arc::clone(&record.actions), record.ports);
     let (flow, mut mask) = record.bits.both();
     mask.want(Field::Ipv4Dst);
     let tables =
@@ -113,7 +113,7 @@ fn a_locked_bridge_leaves_the_turns_to_another_bridge() {
         let mut own = flow;
         own.set(Field::Ipv4Dst, last);
         let created = monotonic().ns;
-        slow_path.keep(0, &other, (port, port, 1), (&own, mask), Arc::clone(&actions), version, created);
+        slow_path.keep(0, &other, (ports, 1), (&own, mask), Arc::clone(&actions), version, created);
     }
     // A new round of the other bridge begins, whose records are all due. The barrier of the locked bridge is
     // always in progress.
@@ -199,7 +199,7 @@ fn packets_of_a_turn_are_looked_up_ahead_where_there_are_many_rules() {
         rig.switch.worker.round();
         let slow_path = rig.slow_path();
         slow_path.collect();
-        assert_eq!(slow_path.look_ahead(crate::flows::UpcallQueue::default()).len(), wanted, "{rules} rules");
+        assert_eq!(slow_path.look_ahead(crate::flows::UpcallPorts::default()).len(), wanted, "{rules} rules");
     }
 }
 
