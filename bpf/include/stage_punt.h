@@ -254,6 +254,15 @@ static __attribute__((noinline)) enum punt_class punt_peer_class(struct punt_fra
 	return bpf_map_lookup_elem(&punt_peers, peer) ? class : PUNT_CLASSES;
 }
 
+/*
+ * Returns whether the packet of a peer on the link may come from a router further away: a packet to one address
+ * with hop count 1, which the last of several routers has forwarded.
+ */
+TRIVIUM_INLINE int punt_may_be_forwarded(const struct punt_frame *frame, __u32 protocol)
+{
+	return protocol == PUNT_OSPF && !punt_is_group_of_link(&frame->seen) && frame->seen.hops != PUNT_GTSM;
+}
+
 enum punt_neighbour { PUNT_UNKNOWN, PUNT_ASKED, PUNT_KNOWN };
 
 /* Returns what the router knows about the neighbour that the frame claims to be from. */
@@ -362,6 +371,10 @@ __attribute__((noinline)) int punt_admits(struct xdp_md *ctx)
 	if (protocol >= PUNT_CLASSES)
 		return 1;
 	class = punt_peer_class(frame, protocol);
+	/* The Ethernet address proves that the frame is from the neighbour itself. */
+	if (class < PUNT_CLASSES && punt_may_be_forwarded(frame, protocol) &&
+	    !(route.answers && punt_neighbour(ctx, frame) == PUNT_KNOWN))
+		class = PUNT_CLASSES;
 	high = frame->high;
 	low = frame->low;
 	kind = protocol << 16 | route.interface;

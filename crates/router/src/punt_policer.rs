@@ -12,7 +12,7 @@
 //!
 //! - a BGP session is identified by its addresses and ports;
 //! - a neighbour of a routing protocol is identified by its address, its interface and a hop count that
-//!   proves that no router forwarded the packet (RFC 5082);
+//!   proves that no router forwarded the packet (RFC 5082), or a hop count of 1 and its Ethernet address;
 //! - a peer of multihop BFD (RFC 5883) is identified by its address alone.
 //!
 //! These three kinds of peers have separate classes. Packets that are easy to forge therefore take no tokens
@@ -147,6 +147,13 @@ impl Origin {
             PuntClass::Bfd if is_direct => Some(Peer::Neighbour(self.interface, source)),
             _ => None,
         }
+    }
+
+    /// Returns whether the packet of a protocol whose peers are neighbours may come from a router further away: a
+    /// packet to one address with hop count 1, which the last of several routers has forwarded.
+    fn may_be_forwarded(&self, class: PuntClass) -> bool {
+        let is_group = self.addresses().is_some_and(|(_, to)| is_group_of_link(to));
+        class == PuntClass::Ospf && !is_group && self.key.ttl() != GTSM
     }
 
     /// Returns the IP address on the link that the sender of an ARP, neighbour discovery or DHCP packet claims to have.
@@ -334,7 +341,13 @@ impl PuntPolicer {
     /// known sender depends on its interface, protocol and address, and on whether the packet is multicast. Therefore
     /// packets that claim another session, protocol or interface take no tokens from this share.
     fn place(&self, class: PuntClass, origin: &Origin, adjacencies: &AdjacencyView, now_ns: u64) -> Place {
-        if let Some(peer) = origin.peer(class).filter(|peer| self.knows(*peer)) {
+        let is_proven = || {
+            let station = origin.key.eth_src();
+            let knows = |source| adjacencies.knows(origin.interface, bits_of(source), station);
+            !origin.may_be_forwarded(class)
+                || origin.addresses().is_some_and(|(source, _)| knows(source) == Acquaintance::Known)
+        };
+        if let Some(peer) = origin.peer(class).filter(|peer| self.knows(*peer) && is_proven()) {
             let is_group = origin.addresses().is_some_and(|(_, to)| is_group_of_link(to));
             let source = self.hasher.hash_one((origin.interface, class, peer, is_group));
             return Place { class: peer.class(), source, is_asked: false };
@@ -597,11 +610,14 @@ mod tests {
     }
 
     /// OSPF and BFD packets of a gateway are admitted as packets of a known peer on the gateway's interface. OSPF
-    /// packets to a unicast address must have TTL 1 or 255, and single-hop BFD packets must have TTL 255.
+    /// packets to a unicast address must have TTL 255, or TTL 1 and the Ethernet address of the gateway, and single-hop
+    /// BFD packets must have TTL 255.
     #[test]
     fn hellos_of_gateways_are_of_known_peers() {
         use PuntClass::{Bfd, Ospf, Peer as Known, PeerMultihop, Rip};
-        let router = PolicedRouter::new(1000);
+        let mut router = PolicedRouter::new(1000);
+        let mac = packet::MacAddr::from_u64(0x0200_0000_0002);
+        router.adjacencies.resolve(11, [10, 0, 0, 2].into(), Some(mac));
         router.policer.set_peers([
             Peer::Neighbour(1, "10.0.0.2".parse().unwrap()),
             Peer::Neighbour(1, "fe80::2".parse().unwrap()),
@@ -610,7 +626,8 @@ mod tests {
         for (interface, class, text, expected) in [
             (1, Ospf, "ip_src=10.0.0.2,ip_dst=224.0.0.5,ip_proto=89", Known),
             (2, Ospf, "ip_src=10.0.0.2,ip_dst=224.0.0.5,ip_proto=89", Ospf),
-            (1, Ospf, "ip_src=10.0.0.2,ip_dst=10.0.0.1,ip_proto=89,ttl=1", Known),
+            (1, Ospf, "eth_src=02:00:00:00:00:02,ip_src=10.0.0.2,ip_dst=10.0.0.1,ip_proto=89,ttl=1", Known),
+            (1, Ospf, "eth_src=02:00:00:00:00:09,ip_src=10.0.0.2,ip_dst=10.0.0.1,ip_proto=89,ttl=1", Ospf),
             (1, Ospf, "ip_src=10.0.0.2,ip_dst=10.0.0.1,ip_proto=89,ttl=255", Known),
             (1, Ospf, "ip_src=10.0.0.2,ip_dst=10.0.0.1,ip_proto=89,ttl=64", Ospf),
             (1, Ospf, "ip_src=fe80::2,ip_dst=ff02::5,ip_proto=89", Known),

@@ -453,7 +453,9 @@ fn arp(mac: [u8; 6], ip: [u8; 4]) -> Vec<u8> {
 fn known_neighbours_are_told_from_forged_ones() {
     need_root!();
     let rig = Rig::new(&ANSWER);
-    let limits = limits(100);
+    let mut limits = limits(100);
+    let peers = [PuntPeer::Neighbour(INTERFACE, IpAddr::from([10, 0, 1, 2]))].into();
+    limits.set_peers(&peers).unwrap();
     let mut own = Own::new("blue").unwrap();
     own.insert(IpAddr::from([10, 0, 1, 1])).unwrap();
     let stage = RouteStage::answering(&PORT, &own, &rig.tables.answers, &ANSWER).limited(&limits, INTERFACE);
@@ -465,6 +467,12 @@ fn known_neighbours_are_told_from_forged_ones() {
     assert_eq!(see(&arp(FAR[0], [10, 0, 1, 3])).1, Some(PuntClass::Arp), "of another address");
     // The frame claims the address of a neighbour that is on the link of another device.
     assert_eq!(see(&arp(FAR[1], [10, 0, 2, 2])).1, Some(PuntClass::Arp));
+    // A router may have forwarded a packet to one address with hop count 1.
+    let mut ospf = frame("ip_src=10.0.1.2,ip_dst=10.0.1.1,ip_proto=89,ttl=1");
+    ospf[6..12].copy_from_slice(&FAR[0]);
+    assert_eq!(see(&ospf).1, Some(PuntClass::Peer));
+    ospf[6..12].copy_from_slice(&[2, 0, 0, 9, 9, 9]);
+    assert_eq!(see(&ospf).1, Some(PuntClass::Ospf), "of another station");
     let nd = frame("ip_src=fd00:1::2,ip_dst=ff02::1,icmpv6,icmp_type=135");
     assert_eq!(see(&nd), (Counter::PassedGroup, Some(PuntClass::Neighbour)));
     // A flood by forged stations, with forged and with known addresses.
