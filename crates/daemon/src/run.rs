@@ -33,9 +33,11 @@ use crate::vlog;
 
 /// Number of threads of the control plane's event loop.
 const CONTROL_THREADS: usize = 2;
-/// Number of threads for blocking work of the daemon: OpenFlow rules, databases, `ovs-appctl` and configuration
-/// changes. Blocking requests of API clients run on separate threads.
-const OWN_BLOCKING_WORK: usize = 16;
+/// Maximum number of threads for blocking work of the daemon: OpenFlow rules, databases, `ovs-appctl` and configuration
+/// changes. Blocking requests of API clients run on separate threads. While the tables of a bridge are locked, the dumps
+/// and changes of the bridge's OpenFlow sessions occupy up to 20 threads: 16 that all bridges share, and 4 that are
+/// guaranteed to each bridge. The threads are created on demand, and end when they are idle.
+const OWN_BLOCKING_WORK: usize = 240;
 /// Maximum time for which the new daemon process of an upgrade sends watchdog notifications while it starts. If the
 /// start takes longer, the watchdog expires, and the service manager restarts the daemon.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -606,6 +608,23 @@ mod tests {
     use cli::event_loop::block_on;
 
     use super::*;
+
+    /// Checks that the dumps and changes of the OpenFlow sessions of 40 bridges whose tables are locked leave threads
+    /// for other work.
+    #[test]
+    fn sessions_of_locked_bridges_leave_threads_for_other_work() {
+        let runtime = runtime().unwrap_or_else(|_| panic!("no threads"));
+        let (release, locked) = std::sync::mpsc::channel::<()>();
+        let locked = Arc::new(std::sync::Mutex::new(locked));
+        for _ in 0..16 + 4 * 40 {
+            let locked = Arc::clone(&locked);
+            runtime.spawn_blocking(move || drop(locked.lock().map(|locked| locked.recv())));
+        }
+        let other = runtime.spawn_blocking(|| ());
+        let done = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(10), other).await });
+        drop(release);
+        assert!(matches!(done, Ok(Ok(()))));
+    }
 
     /// Checks that watchdog notifications are sent while a successor starts, even if the start
     /// takes longer than the watchdog's period. Checks that the notifications end if the start does
