@@ -245,6 +245,12 @@ static __attribute__((noinline)) enum punt_class punt_peer_class(struct punt_fra
 			return PUNT_CLASSES;
 		}
 		break;
+	case PUNT_DHCP:
+		/* A server sends from these ports to a relay (RFC 2131, section 4.1; RFC 8415, section 7.2). */
+		if (seen->key.source_port != bpf_htons(67) && seen->key.source_port != bpf_htons(547))
+			return PUNT_CLASSES;
+		peer->kind = PUNT_PEER_MULTIHOP;
+		break;
 	default:
 		return PUNT_CLASSES;
 	}

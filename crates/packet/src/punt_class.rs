@@ -35,7 +35,7 @@ macro_rules! classes {
 classes! {
     Session = "session", "Segments of BGP's established sessions.";
     Peer = "peer", "Known peers on a link: OSPF and BFD of one hop from gateways that routes use, and from ends of BGP's sessions.";
-    PeerMultihop = "peer-multihop", "BFD of several hops (RFC 5883) from ends of BGP's sessions.";
+    PeerMultihop = "peer-multihop", "BFD of several hops (RFC 5883) from ends of BGP's sessions, and DHCP from servers of the relay.";
     Neighbour = "neighbour", "ARP, neighbour discovery and DHCP of neighbours that are known, or that are asked for.";
     Arp = "arp", "ARP (RFC 826).";
     Nd = "nd", "Neighbour discovery (RFC 4861) without routers' part.";

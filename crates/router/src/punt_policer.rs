@@ -13,7 +13,7 @@
 //! - a BGP session is identified by its addresses and ports;
 //! - a neighbour of a routing protocol is identified by its address, its interface and a hop count that
 //!   proves that no router forwarded the packet (RFC 5082), or a hop count of 1 and its Ethernet address;
-//! - a peer of multihop BFD (RFC 5883) is identified by its address alone.
+//! - a peer of multihop BFD (RFC 5883) and a DHCP server of a relay are identified by their address alone.
 //!
 //! These three kinds of peers have separate classes. Packets that are easy to forge therefore take no tokens
 //! from the other kinds.
@@ -73,8 +73,8 @@ pub enum Peer {
     /// are the interface number and the IP address. OSPF and single-hop BFD packets from this address belong to the
     /// class [`PuntClass::Peer`].
     Neighbour(u16, IpAddr),
-    /// The remote peer of a BGP session at any distance (IP address). Multihop BFD packets from this address belong to
-    /// the class [`PuntClass::PeerMultihop`].
+    /// The remote peer of a BGP session, or a DHCP server of a relay, at any distance (IP address). Multihop BFD packets
+    /// and replies of DHCP servers from this address belong to the class [`PuntClass::PeerMultihop`].
     Far(IpAddr),
 }
 
@@ -142,6 +142,8 @@ impl Origin {
                 Some(Peer::Neighbour(self.interface, source))
             }
             PuntClass::Bfd if key.dst_port() == 4784 => Some(Peer::Far(source)),
+            // Servers send from these ports to relays (RFC 2131, section 4.1; RFC 8415, section 7.2).
+            PuntClass::Dhcp if matches!(key.src_port(), 67 | 547) => Some(Peer::Far(source)),
             // Single-hop control and echo packets (RFC 5881), and those of link aggregation members (RFC
             // 7130).
             PuntClass::Bfd if is_direct => Some(Peer::Neighbour(self.interface, source)),
@@ -614,7 +616,7 @@ mod tests {
     /// BFD packets must have TTL 255.
     #[test]
     fn hellos_of_gateways_are_of_known_peers() {
-        use PuntClass::{Bfd, Ospf, Peer as Known, PeerMultihop, Rip};
+        use PuntClass::{Bfd, Dhcp, Ospf, Peer as Known, PeerMultihop, Rip};
         let mut router = PolicedRouter::new(1000);
         let mac = packet::MacAddr::from_u64(0x0200_0000_0002);
         router.adjacencies.resolve(11, [10, 0, 0, 2].into(), Some(mac));
@@ -639,6 +641,9 @@ mod tests {
             (1, Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=4784,ttl=60", Bfd),
             (1, Bfd, "ip_src=10.9.0.9,ip_dst=10.0.0.1,udp,dst_port=4784,ttl=60", PeerMultihop),
             (1, Bfd, "ip_src=10.9.0.9,ip_dst=10.0.0.1,udp,dst_port=3784,ttl=255", Bfd),
+            (1, Dhcp, "ip_src=10.9.0.9,ip_dst=10.0.0.1,udp,src_port=67,dst_port=67", PeerMultihop),
+            (1, Dhcp, "ip_src=10.9.0.9,ip_dst=10.0.0.1,udp,src_port=68,dst_port=67", Dhcp),
+            (1, Dhcp, "ip_src=10.9.0.8,ip_dst=10.0.0.1,udp,src_port=67,dst_port=67", Dhcp),
             (1, Rip, "ip_src=10.0.0.2,ip_dst=224.0.0.9,udp,dst_port=520", Rip),
         ] {
             assert_eq!(router.counts_as(class, &origin(interface, text), 0), expected, "{interface}: {text}");

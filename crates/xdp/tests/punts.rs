@@ -425,6 +425,9 @@ fn a_flood_leaves_other_classes_other_sources_and_known_peers_alone() {
     assert_eq!(port.see(&bfd(255, 3784)), (Counter::PassedLocal4, Some(PuntClass::Peer)));
     assert_eq!(port.see(&bfd(254, 3784)).1, Some(PuntClass::Bfd), "a router has forwarded it");
     assert_eq!(port.see(&bfd(64, 4784)), (Counter::PassedLocal4, Some(PuntClass::PeerMultihop)));
+    let dhcp = |from: u16| frame(&format!("ip_src=10.0.9.9,ip_dst=10.0.1.1,udp,src_port={from},dst_port=67"));
+    assert_eq!(port.see(&dhcp(67)), (Counter::PassedLocal4, Some(PuntClass::PeerMultihop)));
+    assert_eq!(port.see(&dhcp(68)).1, Some(PuntClass::Dhcp), "a client");
     assert!(port.passes(&frame("arp")));
     assert!(port.passes(&frame("ip_dst=10.0.1.1,tcp,dst_port=22")));
     // The host's own services have no limit.

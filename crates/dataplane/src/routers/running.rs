@@ -395,7 +395,7 @@ impl Running {
 
     /// Updates the known peers of the router's routing daemons, whose control packets have separate rate limits. A
     /// known peer is one of the following: the two addresses of a BGP session of the kernel, the remote address of such
-    /// a session, or a neighbour that is a gateway or has such a remote address.
+    /// a session, a neighbour that is a gateway or has such a remote address, or a DHCP server of the relay.
     pub fn learn_peers(&mut self, name: &RouterName, sessions: Sessions) {
         let sessions = match sessions {
             Ok(sessions) => sessions,
@@ -420,7 +420,8 @@ impl Running {
                 }
             }
         }
-        peers.extend(far.into_iter().map(Peer::Far));
+        let servers = self.wanted.ports.values().flat_map(|port| &port.dhcp_relay);
+        peers.extend(far.iter().chain(servers).copied().map(Peer::Far));
         self.hook_limits.set_peers(name, &peers);
         self.punt_policer.set_peers(peers);
     }

@@ -56,7 +56,8 @@ pub enum PuntPeer {
     Session(SocketAddr, SocketAddr),
     /// A gateway or BGP peer on the link of a router interface: interface number and address of the neighbour.
     Neighbour(u16, IpAddr),
-    /// A BGP peer that may be several hops away, from which multihop BFD packets are expected.
+    /// A BGP peer that may be several hops away, from which multihop BFD packets are expected, or a DHCP server of a
+    /// relay.
     Far(IpAddr),
 }
 
