@@ -34,9 +34,9 @@ use crate::vlog;
 /// Number of threads of the control plane's event loop.
 const CONTROL_THREADS: usize = 2;
 /// Maximum number of threads for blocking work of the daemon: OpenFlow rules, databases, `ovs-appctl` and
-/// configuration changes. Blocking requests of API clients run on separate threads. While the tables of a bridge are locked, the dumps
-/// and changes of the bridge's OpenFlow sessions occupy up to 20 threads: 16 that all bridges share, and 4 that are
-/// guaranteed to each bridge. The threads are created on demand, and end when they are idle.
+/// configuration changes. Blocking requests of API clients run on separate threads. While the tables of a bridge are
+/// locked, the dumps and changes of the bridge's OpenFlow sessions occupy up to 20 threads: 16 that all bridges share,
+/// and 4 that are guaranteed to each bridge. The threads are created on demand, and end when they are idle.
 const OWN_BLOCKING_WORK: usize = 240;
 /// Maximum time for which the new daemon process of an upgrade sends watchdog notifications while it starts. If the
 /// start takes longer, the watchdog expires, and the service manager restarts the daemon.

@@ -73,8 +73,8 @@ pub enum Peer {
     /// are the interface number and the IP address. OSPF and single-hop BFD packets from this address belong to the
     /// class [`PuntClass::Peer`].
     Neighbour(u16, IpAddr),
-    /// The remote peer of a BGP session, or a DHCP server of a relay, at any distance (IP address). Multihop BFD packets
-    /// and replies of DHCP servers from this address belong to the class [`PuntClass::PeerMultihop`].
+    /// The remote peer of a BGP session, or a DHCP server of a relay, at any distance (IP address). Multihop BFD
+    /// packets and replies of DHCP servers from this address belong to the class [`PuntClass::PeerMultihop`].
     Far(IpAddr),
 }
 
