@@ -17,6 +17,7 @@
 //!       '--- zone::Zones         limits and time-out policies of zones
 //!
 //!  nat::translate         rewriting of packets
+//!  helper                 payloads of FTP and TFTP that announce connections
 //! ```
 //!
 //! No function of the data path allocates, locks, reads a clock or panics on any input. Times are arguments.
@@ -44,6 +45,7 @@ pub mod entry;
 pub mod extension;
 pub mod fragment;
 pub mod headers;
+pub mod helper;
 mod index;
 mod layout;
 pub mod nat;
