@@ -7,6 +7,10 @@ use crate::nat::spec::{Target, Translation};
 use crate::tuple::{Address, Side, Tuple};
 use crate::{sctp, tcp};
 
+/// Number of an entry in its table. The number is valid until the entry is removed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct EntryId(pub(crate) u32);
+
 /// One connection of a table.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

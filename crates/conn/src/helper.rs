@@ -1,11 +1,14 @@
 //! Connection tracking helpers, which Open vSwitch calls application layer gateways (ALG).
 //!
 //! A helper reads the payloads of a connection, and learns that the ends will open another connection: the data
-//! connection of FTP or TFTP.
+//! connection of FTP or TFTP. The table of expectations holds these connections until they are opened.
 //!
 //! ```text
 //!  ftp, tftp     total functions over payloads; replacement of addresses and ports
+//!  expectation   expected connections
 //! ```
 
+mod chains;
+pub mod expectation;
 pub mod ftp;
 pub mod tftp;

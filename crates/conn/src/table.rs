@@ -32,6 +32,7 @@ use sync::memory::vec_on_huge_pages;
 
 use crate::embryonic::Embryonic;
 use crate::entry::Entry;
+pub use crate::entry::EntryId;
 use crate::extension::{Extension, NoExtension, Records, Translated};
 use crate::index::{Index, Place};
 use crate::nat::mapping::Mapping;
@@ -48,10 +49,6 @@ const REPLY: u32 = 1 << 31;
 /// Largest number of tuples that are looked up together. The buckets and entries of 32 tuples take 96 cache lines, and
 /// remain in the first-level cache until they are compared.
 const TOGETHER: usize = 32;
-
-/// Number of an entry in its table. The number is valid until the entry is removed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub struct EntryId(u32);
 
 /// Sizes of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
