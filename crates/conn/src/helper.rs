@@ -6,9 +6,13 @@
 //! ```text
 //!  ftp, tftp     total functions over payloads; replacement of addresses and ports
 //!  expectation   expected connections
+//!  replace       replacement in a packet, with its lengths and checksums
+//!  sequence      correction of TCP sequence numbers after a replacement
 //! ```
 
 mod chains;
 pub mod expectation;
 pub mod ftp;
+pub mod replace;
+pub mod sequence;
 pub mod tftp;
