@@ -27,8 +27,8 @@ pub struct Entry<A> {
     /// Time in milliseconds at which the entry expires. For an embryonic entry: number of its node in the lists of
     /// embryonic entries. For an unused entry: number of the next unused entry.
     pub(crate) timer: u32,
-    /// Index of the extension record. 0: the entry has no record. The record of a translated connection is in an array
-    /// of its own.
+    /// Index of the extension record, and the bits [`HELPER`] and [`RELATED`]. Index 0: the entry has no record. The
+    /// record of a translated connection is in an array of its own.
     pub(crate) extension: u32,
 }
 
@@ -50,6 +50,13 @@ const SECOND_KEY: u8 = 32;
 const REPLIES_TO_HIGH: u8 = 64;
 /// The translation is one of the destination. Otherwise, the translation is one of the source.
 const DESTINATION: u8 = 128;
+
+/// Largest index of an extension record. The bits above the index are flags.
+pub(crate) const RECORDS: u32 = RELATED - 1;
+/// Bit of [`Entry::extension`]: another connection has announced the connection (see [`crate::helper`]).
+const RELATED: u32 = 1 << 30;
+/// Bit of [`Entry::extension`]: the connection has a helper (see [`crate::helper`]).
+const HELPER: u32 = 1 << 31;
 
 impl<A: Address> Entry<A> {
     /// Returns a new entry of a connection, embryonic, without state.
@@ -166,6 +173,47 @@ impl<A: Address> Entry<A> {
         ] {
             self.flags |= if is_set { flag } else { 0 };
         }
+    }
+
+    /// Returns the index of the extension record.
+    #[inline(always)]
+    pub(crate) fn record(&self) -> u32 {
+        self.extension & RECORDS
+    }
+
+    /// Sets the index of the extension record, at most [`RECORDS`].
+    pub(crate) fn set_record(&mut self, record: u32) {
+        self.extension = self.extension & !RECORDS | record & RECORDS;
+    }
+
+    /// Returns whether the connection has a helper, or was announced by another connection.
+    #[inline(always)]
+    pub(crate) fn has_flags(&self) -> bool {
+        self.extension > RECORDS
+    }
+
+    /// Returns whether the connection has a helper, which reads the payloads of its packets.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_helper(&self) -> bool {
+        self.extension & HELPER != 0
+    }
+
+    /// Records that the connection has a helper.
+    pub(crate) fn set_helper(&mut self) {
+        self.extension |= HELPER;
+    }
+
+    /// Returns whether another connection has announced the connection, for example the data connection of FTP.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_related(&self) -> bool {
+        self.extension & RELATED != 0
+    }
+
+    /// Records that another connection has announced the connection.
+    pub(crate) fn set_related(&mut self) {
+        self.extension |= RELATED;
     }
 
     /// Returns the state of a TCP connection. For other protocols, the value has no meaning.

@@ -12,12 +12,12 @@
 //!       |--- table::Table        entries and their index: look-up by both tuples, insertion, expiry
 //!       |      |--- embryonic    the oldest embryonic entry gives way
 //!       |      |--- extension    marks, labels, and tuples of the replies of translated connections
+//!       |      |--- helper       FTP and TFTP: expected connections, and their announcements (see [`helper`])
 //!       |      '--- nat::spec    choice of translated ends (see [`nat`])
 //!       |--- tcp, sctp           protocol states
 //!       '--- zone::Zones         limits and time-out policies of zones
 //!
 //!  nat::translate         rewriting of packets
-//!  helper                 payloads of FTP and TFTP that announce connections
 //! ```
 //!
 //! No function of the data path allocates, locks, reads a clock or panics on any input. Times are arguments.

@@ -27,13 +27,16 @@
 //! mark with a label takes 32 bytes. A translation, with its mark and label, takes 56.5 bytes for IPv4 and 88.5 bytes
 //! for IPv6: 48 or 80 of the record, and 8.5 of the index.
 
+mod helpers;
+
 use sync::cpu::prefetch_read;
 use sync::memory::vec_on_huge_pages;
 
 use crate::embryonic::Embryonic;
-use crate::entry::Entry;
 pub use crate::entry::EntryId;
+use crate::entry::{Entry, RECORDS};
 use crate::extension::{Extension, NoExtension, Records, Translated};
+use crate::helper::Helpers;
 use crate::index::{Index, Place};
 use crate::nat::mapping::Mapping;
 use crate::nat::ports::{Lease, NotAllocated, Ports};
@@ -57,9 +60,9 @@ pub struct Sizes {
     pub entries: u32,
     /// Largest number of embryonic connections, at least 1.
     pub embryonic: u32,
-    /// Largest number of connections with a mark or a label other than 0.
+    /// Largest number of connections with a mark or a label other than 0, less than 2^30.
     pub extensions: u32,
-    /// Largest number of connections with a translation.
+    /// Largest number of connections with a translation, less than 2^30.
     pub translations: u32,
 }
 
@@ -160,6 +163,8 @@ pub struct Table<A> {
     translations: Records<Translated<A>>,
     /// Used ports. `None` if the table has no translations.
     ports: Option<Box<Ports<A>>>,
+    /// Helpers of connections. `None` if the table has no helpers.
+    helpers: Option<Box<Helpers<A>>>,
     /// Number of this worker, and number of workers.
     worker: (u32, u32),
     /// Number of connections in each zone. The kernel provides a page when a zone of the page is used.
@@ -175,8 +180,9 @@ impl<A: Address> Table<A> {
     #[must_use]
     pub fn new(sizes: Sizes, hash: TupleHash) -> Table<A> {
         let entries = sizes.entries.clamp(1, REPLY - 1);
-        let (embryonic, extensions) = (sizes.embryonic.clamp(1, entries), sizes.extensions.min(entries));
-        let translations = sizes.translations.min(entries);
+        let records = entries.min(RECORDS);
+        let (embryonic, extensions) = (sizes.embryonic.clamp(1, entries), sizes.extensions.min(records));
+        let translations = sizes.translations.min(records);
         let sizes = Sizes { entries, embryonic, extensions, translations };
         Table {
             hash,
@@ -190,6 +196,7 @@ impl<A: Address> Table<A> {
             translations: Records::new(sizes.translations),
             // A new connection has its port before it displaces another one.
             ports: (translations > 0).then(|| Box::new(Ports::new(translations + 1))),
+            helpers: None,
             worker: (0, 1),
             zone_counts: vec![0; ZONES],
             sweep_at: 0,
@@ -468,7 +475,7 @@ impl<A: Address> Table<A> {
     /// Returns whether there is a record for a new connection, after the end of the connection `freed`.
     fn has_record(&self, extension: Extension, is_translated: bool, freed: Option<&Entry<A>>) -> bool {
         let is_freed =
-            freed.is_some_and(|entry| entry.extension != 0 && entry.is_translated() == is_translated);
+            freed.is_some_and(|entry| entry.record() != 0 && entry.is_translated() == is_translated);
         if is_translated {
             return is_freed || self.translations.has_unused();
         }
@@ -559,7 +566,7 @@ impl<A: Address> Table<A> {
     #[must_use]
     pub fn mapping(&self, id: EntryId) -> Option<(Mapping<A>, Target)> {
         let entry = self.get(id).filter(|entry| entry.is_translated())?;
-        let (tuple, record) = (entry.tuple(), self.translations.get(entry.extension)?);
+        let (tuple, record) = (entry.tuple(), self.translations.get(entry.record())?);
         let reply_tuple = record.reply_tuple(tuple.zone, tuple.protocol);
         let (original, translated) = ((tuple, entry.originator()), (reply_tuple, entry.reply_originator()));
         Some((Mapping::of_tuples(original, translated), entry.target()))
@@ -570,9 +577,9 @@ impl<A: Address> Table<A> {
     pub fn extension(&self, id: EntryId) -> Extension {
         let Some(entry) = self.get(id) else { return Extension::default() };
         let extension = if entry.is_translated() {
-            self.translations.get(entry.extension).map(Translated::extension)
+            self.translations.get(entry.record()).map(Translated::extension)
         } else {
-            self.extensions.get(entry.extension).copied()
+            self.extensions.get(entry.record()).copied()
         };
         extension.unwrap_or_default()
     }
@@ -586,8 +593,8 @@ impl<A: Address> Table<A> {
             return Ok(());
         };
         if !entry.is_translated() {
-            entry.extension = self.extensions.set(entry.extension, extension)?;
-        } else if let Some(record) = self.translations.get_mut(entry.extension) {
+            entry.set_record(self.extensions.set(entry.record(), extension)?);
+        } else if let Some(record) = self.translations.get_mut(entry.record()) {
             record.set_extension(extension);
         }
         Ok(())
@@ -638,15 +645,18 @@ impl<A: Address> Table<A> {
         if entry.is_embryonic() {
             self.embryonic.remove(entry.timer, tuple.zone);
         }
+        if entry.has_helper() {
+            self.remove_helper(EntryId(number));
+        }
         self.index.remove(self.place(&tuple), number);
         if !entry.is_translated() {
-            self.extensions.remove(entry.extension);
-        } else if let Some(record) = self.translations.get(entry.extension).copied() {
+            self.extensions.remove(entry.record());
+        } else if let Some(record) = self.translations.get(entry.record()).copied() {
             if entry.has_second_key() {
                 let reply_tuple = record.reply_tuple(tuple.zone, tuple.protocol);
                 self.index.remove(self.place(&reply_tuple), number | REPLY);
             }
-            self.translations.remove(entry.extension);
+            self.translations.remove(entry.record());
             self.end_lease(record.lease(), &tuple, entry.originator());
         }
     }
@@ -659,6 +669,7 @@ impl<A: Address> Table<A> {
     }
 
     /// Removes the expired connections among the next `slice` entries, and returns the number of removed connections.
+    /// Removes at most `slice` expired expectations, too.
     /// Consecutive calls visit all entries in turn. `now` is the time in milliseconds.
     pub fn sweep(&mut self, now: u32, slice: u32) -> u32 {
         let used = u32::try_from(self.entries.len()).unwrap_or(NONE);
@@ -676,6 +687,9 @@ impl<A: Address> Table<A> {
             }
         }
         self.counts.expired += u64::from(removed);
+        if let Some(helpers) = &mut self.helpers {
+            helpers.expectations.sweep(now, slice);
+        }
         removed
     }
 
@@ -720,7 +734,7 @@ impl<A: Address> Table<A> {
     /// Returns whether the tuple is the second key of an entry.
     #[inline]
     fn is_reply_tuple(&self, entry: &Entry<A>, tuple: &Tuple<A>) -> bool {
-        let record = if entry.has_second_key() { self.translations.get(entry.extension) } else { None };
+        let record = if entry.has_second_key() { self.translations.get(entry.record()) } else { None };
         record.is_some_and(|record| record.reply_tuple(entry.zone(), entry.protocol()) == *tuple)
     }
 
@@ -730,7 +744,7 @@ impl<A: Address> Table<A> {
         let replies = || candidates.iter().filter(|candidate| **candidate & REPLY != 0);
         let entries = || replies().filter_map(|candidate| self.entries.get((candidate & !REPLY) as usize));
         entries().for_each(prefetch_read);
-        entries().filter_map(|entry| self.translations.get(entry.extension)).for_each(prefetch_read);
+        entries().filter_map(|entry| self.translations.get(entry.record())).for_each(prefetch_read);
     }
 
     #[inline(always)]

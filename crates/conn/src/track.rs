@@ -10,8 +10,14 @@
 //! tuple of the connection, and the other end sends packets with the tuple of the replies. A packet with one of these
 //! tuples from the other side is invalid ([`Invalid::NotTranslated`]).
 //!
+//! The helper of a connection ([`Commit::helper`]) reads the payloads that the caller passes to [`Tracker::help`]. The
+//! connections that a payload announces have the bit [`CtState::RELATED`], and inherit the mark, the label and the
+//! translation of their parent (see [`crate::helper`]).
+//!
 //! A connection stays embryonic (see [`crate::table`]) until its handshake is complete. A connection without a
 //! handshake, or one that was picked up in the middle, stays embryonic until the other end has replied.
+
+mod help;
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
@@ -20,6 +26,8 @@ use crate::Direction;
 use crate::entry::Entry;
 use crate::extension::{Extension, NoExtension};
 use crate::headers::{Content, Packet};
+use crate::helper::expectation::Expectation;
+use crate::helper::{Helper, Helpers};
 use crate::nat::spec::{Nat, Target};
 use crate::nat::translate::Rewrite;
 use crate::table::{EntryId, NewConnection, Refused, Sizes, Table};
@@ -37,7 +45,8 @@ impl CtState {
     pub const NEW: CtState = CtState(0x01);
     /// The packet belongs to a connection whose other end has replied.
     pub const ESTABLISHED: CtState = CtState(0x02);
-    /// The packet is an ICMP error about a packet of a connection.
+    /// The packet is an ICMP error about a packet of a connection, or belongs to a connection that another connection
+    /// has announced (see [`crate::helper`]). All packets of such a connection have the bit.
     pub const RELATED: CtState = CtState(0x04);
     /// The packet comes from the end that did not open the connection, or is an ICMP error about a packet of the other
     /// end.
@@ -141,6 +150,9 @@ pub struct Commit<A> {
     pub label: Option<(u128, u128)>,
     /// Translation of a new connection. An existing connection keeps its translation.
     pub nat: Option<Nat<A>>,
+    /// Helper of a new connection, as `alg=` of Open vSwitch. An existing connection keeps its helper. A helper of
+    /// another protocol than the connection is ignored.
+    pub helper: Option<Helper>,
 }
 
 impl<A> Commit<A> {
@@ -161,6 +173,8 @@ pub enum NotCommitted {
     Refused(Refused),
     /// The table has no free record for a mark and label, or for a translation. A new connection is not entered.
     NoExtension,
+    /// The table has no state for a further connection with a helper. A new connection is not entered.
+    NoHelper,
 }
 
 impl From<NoExtension> for NotCommitted {
@@ -262,8 +276,16 @@ impl<A: Address> Tracker<A> {
         let opening = self.opening(packet).map_err(|_| NotCommitted::Invalid)?;
         let expires = now.wrapping_add(zones.timeouts(packet.tuple.zone).get(first_timeout(packet)));
         let (tuple, originator) = (packet.tuple, packet.source);
-        let extension = commit.extension(Extension::default());
-        let new = NewConnection { tuple, originator, expires, extension, nat: commit.nat };
+        let helper = commit.helper.filter(|helper| helper.protocol() == tuple.protocol);
+        if helper.is_some() && !self.table.helpers().is_some_and(Helpers::has_unused) {
+            return Err(NotCommitted::NoHelper);
+        }
+        let expected = tracked.state.has(CtState::RELATED).then(|| self.expectation(packet, now).copied());
+        let expected = expected.flatten();
+        let inherited = expected.map_or_else(Extension::default, |expected| expected.extension);
+        let nat = expected.and_then(|expected| expected.nat).or(commit.nat);
+        let extension = commit.extension(inherited);
+        let new = NewConnection { tuple, originator, expires, extension, nat };
         let opened = match known {
             Some(id) => self.table.replace(id, &new, now).map(|()| id),
             None => self.table.insert(zones, &new, now),
@@ -278,6 +300,13 @@ impl<A: Address> Tracker<A> {
                     }
                 }
                 *tracked = Tracked::of(CtState::NEW, Some(id));
+                if let Some(helper) = helper {
+                    self.table.assign_helper(id, helper);
+                }
+                if let Some(expected) = &expected {
+                    tracked.state |= CtState::RELATED;
+                    self.relate(id, expected);
+                }
                 Ok(id)
             }
             // An earlier packet of the burst has committed the connection, and this packet is its next one.
@@ -315,7 +344,12 @@ impl<A: Address> Tracker<A> {
         if let Some(id) = id
             && let Some(entry) = self.table.get_mut(id)
         {
-            match update(entry, packet, self.options) {
+            let updated = if entry.has_flags() {
+                self.update_flagged(id, packet)
+            } else {
+                update(entry, packet, self.options)
+            };
+            match updated {
                 Update::Tracked { state, timeout, is_established } => {
                     if is_established {
                         self.table.establish(id);
@@ -330,7 +364,7 @@ impl<A: Address> Tracker<A> {
             }
         }
         match self.opening(packet) {
-            Ok(_) => Tracked::of(CtState::NEW, None),
+            Ok(_) => Tracked::of(self.state_of_new(packet, now), None),
             Err(why) => Tracked::of_invalid(why, None),
         }
     }
@@ -348,6 +382,31 @@ impl<A: Address> Tracker<A> {
             }
             Content::Error | Content::Query { is_reply: true } => Err(Invalid::NoConnection),
             Content::Query { is_reply: false } | Content::Udp | Content::Other => Ok(Opening::Other),
+        }
+    }
+
+    /// Updates the entry of a connection with a helper, or of a connection that another connection has announced.
+    #[inline(never)]
+    fn update_flagged(&mut self, id: EntryId, packet: &Packet<A>) -> Update {
+        let packet = self.with_number_of_sender(id, packet);
+        let Some(entry) = self.table.get_mut(id) else { return Update::Invalid(Invalid::NoConnection) };
+        let related = if entry.is_related() { CtState::RELATED } else { CtState::default() };
+        match update(entry, &packet, self.options) {
+            Update::Tracked { state, timeout, is_established } => {
+                Update::Tracked { state: state | related, timeout, is_established }
+            }
+            Update::Unchanged(state) => Update::Unchanged(state | related),
+            other => other,
+        }
+    }
+
+    /// Records that a new connection was expected.
+    fn relate(&mut self, id: EntryId, expected: &Expectation<A>) {
+        if let Some(entry) = self.table.get_mut(id) {
+            entry.set_related();
+        }
+        if let Some(helpers) = self.table.helpers_mut().filter(|_| expected.is_single_use) {
+            helpers.expectations.remove(expected);
         }
     }
 
@@ -373,7 +432,7 @@ enum Update {
 }
 
 /// Updates the entry of a packet's connection.
-#[inline]
+#[inline(always)]
 fn update<A: Address>(entry: &mut Entry<A>, packet: &Packet<A>, options: Options) -> Update {
     let Some(direction) = entry.direction(&packet.tuple, packet.source) else {
         return Update::Invalid(Invalid::NotTranslated);

@@ -8,6 +8,7 @@ mod naive;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use conn::helper::Helper;
 use conn::helper::ftp::{Announcement, Kind, LINE_MAX, NotRead, Replacement, read_command, read_reply};
 use conn::helper::tftp::{Request, read_request};
 use conn::tuple::Address;
@@ -253,6 +254,15 @@ fn requests_of_tftp_are_read() {
     }
     assert_eq!(read_request(&[&b"\0\x01"[..], &[b'a'; 65_000], b"\0octet\0"].concat()), Some(Request::Read));
     assert_eq!(read_request(&[&b"\0\x01"[..], &[b'a'; 65_000]].concat()), None);
+}
+
+#[test]
+fn helpers_have_the_names_of_open_vswitch() {
+    for (name, helper, protocol) in [("ftp", Helper::Ftp, 6), ("tftp", Helper::Tftp, 17)] {
+        assert_eq!((Helper::from_name(name), helper.name()), (Some(helper), name));
+        assert_eq!(helper.protocol(), protocol);
+    }
+    assert_eq!(Helper::from_name("sip"), None);
 }
 
 /// Applies a replacement to a payload in a buffer with this space after the payload.

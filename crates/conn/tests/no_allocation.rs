@@ -1,17 +1,22 @@
 //! Verifies that the data path allocates nothing: tracking, commits, marks, displaced entries,
-//! expiry, flushes, translations, ports for NAT, and fragments.
+//! expiry, flushes, translations, ports for NAT, fragments, and helpers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use conn::fragment::{Fragment, Options, Reason, Reassembler, Sizes as FragmentSizes};
 use conn::headers::{Content, Packet};
+use conn::helper::expectation::Limits;
+use conn::helper::{self, Helper};
 use conn::nat::ports::{Flow, NotAllocated, Ports, Range, Selection};
 use conn::nat::spec::Nat;
+use conn::nat::translate::Checksum;
 use conn::table::Sizes;
+use conn::tcp::Segment;
 use conn::track::{Commit, Tracked, Tracker};
 use conn::tuple::{End, Tuple, TupleHash};
 use conn::zone::Zones;
 use packet::ipv4::{Ipv4, Ipv4Repr};
+use packet::tcp::flags;
 use sync::heap::{CountingHeap, allocations};
 
 #[global_allocator]
@@ -27,8 +32,9 @@ fn packet(from: u32, to: u32) -> Packet<u32> {
 /// data path allocates nothing if one of several runs does not.
 #[test]
 fn the_data_path_allocates_nothing() {
-    let runs = [(); 5].map(|()| [track_connections(), allocate_ports(), reassemble_fragments()]);
-    for part in 0..3 {
+    let runs =
+        [(); 5].map(|()| [track_connections(), allocate_ports(), reassemble_fragments(), help_connections()]);
+    for part in 0..4 {
         assert_eq!(runs.map(|run| run[part]).into_iter().min(), Some(0));
     }
 }
@@ -139,5 +145,58 @@ fn reassemble_fragments() -> u64 {
         reassembler.counts()
     );
     assert_eq!((reassembler.held(), reassembler.counts().purged), (0, purged));
+    allocations
+}
+
+/// Tracks sessions of FTP behind source NAT with their data connections, and returns the number of allocations.
+fn help_connections() -> u64 {
+    let sizes = Sizes { entries: 400, embryonic: 100, extensions: 0, translations: 400 };
+    let (mut tracker, zones) = (Tracker::<u32>::new(sizes, TupleHash::new()), Zones::new());
+    let limits = Limits { expectations: 20, ..Limits::default() };
+    tracker.table.enable_helpers(helper::Sizes { connections: 50, limits });
+    let segment = |from: (u32, u16), to: (u32, u16), flags, seq, payload: &[u8]| {
+        let end = |(address, port)| End { address, port };
+        let (tuple, source) = Tuple::of_ends(0, 6, end(from), end(to));
+        let payload = u32::try_from(payload.len()).unwrap_or_default();
+        let segment = Segment { seq, ack: 1, flags, window: 1000, payload, scale: None };
+        Packet { tuple, source, content: Content::Tcp(segment) }
+    };
+    let lines: [&[u8]; 2] = [b"USER a\r\n", b"PORT 10,0,0,1,19,137\r\n"];
+    let nat = Some(Nat { first_address: 5000, last_address: 5001, ..Nat::default() });
+    let commit = Commit { nat, helper: Some(Helper::Ftp), ..Commit::default() };
+    let (mut announced, mut related, mut refused) = (0, 0, 0);
+    let mut buffer = [0; 100];
+    let before = allocations();
+    for port in 1..1000_u16 {
+        let now = u32::from(port) * 1000;
+        let control = ((0x0a00_0001, port), (9, 21));
+        for (seq, line) in [(1, lines[0]), (9, lines[1])] {
+            let packet = segment(control.0, control.1, flags::ACK, seq, line);
+            let mut tracked = tracker.track(&zones, &packet, now);
+            let _ = tracker.commit(&zones, &packet, &mut tracked, &commit, now);
+            let help = tracker.help(&packet, &tracked, line, now);
+            refused += u32::from(help.is_err());
+            let Some(help) = help.ok().filter(|help| help.expectation.is_some()) else { continue };
+            announced += 1;
+            buffer[..line.len()].copy_from_slice(line);
+            let replacement = help.replacement.and_then(|change| change.apply(&mut buffer, line.len()));
+            tracker.change_length(&packet, &tracked, replacement.unwrap_or_default());
+            if let Some(correction) = tracker.correction(&packet, &tracked) {
+                correction.apply(&mut buffer, Checksum::Complete);
+            }
+            // Some data connections are opened.
+            let end = help
+                .expectation
+                .map_or((0, 0), |expected| (expected.destination.address, expected.destination.port));
+            let syn = segment((9, 20), end, flags::SYN, 1, b"");
+            let mut tracked = tracker.track(&zones, &syn, now);
+            if port % 3 == 0 && tracker.commit(&zones, &syn, &mut tracked, &Commit::default(), now).is_ok() {
+                related += 1;
+            }
+        }
+        tracker.table.sweep(now, 10);
+    }
+    let allocations = allocations() - before;
+    assert!(announced > 100 && related > 30 && refused > 50, "{announced} {related} {refused}");
     allocations
 }
