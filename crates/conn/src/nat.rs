@@ -13,11 +13,14 @@
 //!
 //!  mapping     original and translated ends of a connection, and the tuple of the replies
 //!    '--- translate   addresses, ports and checksums of a packet, and of the packet that an ICMP error quotes
+//!
+//!  prefix      translation between two IPv6 prefixes without connections (NPTv6): addresses and packets
 //! ```
 
 mod bitmap;
 pub mod mapping;
 pub mod ports;
+pub mod prefix;
 mod sparse;
 pub mod spec;
 pub mod translate;

@@ -1,5 +1,5 @@
 //! Verifies that the data path allocates nothing: tracking, commits, marks, displaced entries,
-//! expiry, flushes, translations, ports for NAT, fragments, and helpers.
+//! expiry, flushes, translations, ports for NAT, fragments, helpers, and prefixes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,6 +8,7 @@ use conn::headers::{Content, Packet};
 use conn::helper::expectation::Limits;
 use conn::helper::{self, Helper};
 use conn::nat::ports::{Flow, NotAllocated, Ports, Range, Selection};
+use conn::nat::prefix::PrefixPair;
 use conn::nat::spec::Nat;
 use conn::nat::translate::Checksum;
 use conn::table::Sizes;
@@ -32,9 +33,16 @@ fn packet(from: u32, to: u32) -> Packet<u32> {
 /// data path allocates nothing if one of several runs does not.
 #[test]
 fn the_data_path_allocates_nothing() {
-    let runs =
-        [(); 5].map(|()| [track_connections(), allocate_ports(), reassemble_fragments(), help_connections()]);
-    for part in 0..4 {
+    let runs = [(); 5].map(|()| {
+        [
+            track_connections(),
+            allocate_ports(),
+            reassemble_fragments(),
+            help_connections(),
+            translate_prefixes(),
+        ]
+    });
+    for part in 0..runs[0].len() {
         assert_eq!(runs.map(|run| run[part]).into_iter().min(), Some(0));
     }
 }
@@ -198,5 +206,24 @@ fn help_connections() -> u64 {
     }
     let allocations = allocations() - before;
     assert!(announced > 100 && related > 30 && refused > 50, "{announced} {related} {refused}");
+    allocations
+}
+
+/// Translates the packets and the errors of a site with NPTv6, and returns the number of allocations.
+fn translate_prefixes() -> u64 {
+    let prefixes = ["fd01:203:405::/48", "2001:db8:1:100::/56"].map(|text| text.parse().unwrap());
+    let pair = PrefixPair::new(prefixes[0], prefixes[1]).unwrap();
+    // An ICMPv6 error from a host of the site quotes a packet to this host.
+    let mut error = vec![0; 88];
+    let host = [0xfd, 0x01, 0x02, 0x03, 0x04, 0x05, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    (error[0], error[5], error[6], error[40], error[48]) = (0x60, 48, 58, 1, 0x60);
+    error[8..24].copy_from_slice(&host);
+    error[72..88].copy_from_slice(&host);
+    let mut bytes = error.clone();
+    let before = allocations();
+    let results = [pair.translate_outward(&mut bytes), pair.translate_inward(&mut bytes)];
+    let allocations = allocations() - before;
+    assert!(results[0].is_ok() && results[1].is_err());
+    assert!(bytes[8..24] != host && bytes[8..24] == bytes[72..88]);
     allocations
 }
