@@ -11,6 +11,8 @@
 //!    '--- bitmap      used numbers as trees of 64-bit words
 //!           '--- sparse   hash table of the words that are not zero
 //!
+//!  deterministic   one block of ports for each inside address, and the inside address of a port (RFC 7422)
+//!
 //!  mapping     original and translated ends of a connection, and the tuple of the replies
 //!    '--- translate   addresses, ports and checksums of a packet, and of the packet that an ICMP error quotes
 //!
@@ -18,6 +20,7 @@
 //! ```
 
 mod bitmap;
+pub mod deterministic;
 pub mod mapping;
 pub mod ports;
 pub mod prefix;
