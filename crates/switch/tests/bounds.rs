@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use switch::flow::text::sub_field;
 use switch::flow::{
-    Action, Conjunction, Event, Field, Flow, FlowDump, FlowError, FlowFilter, FlowMod, FlowSums,
-    Instructions, Learn, Match, Mod, PacketOut, Pipeline, Removed, TableBounds, TableWishes,
-    TranslationInput,
+    Action, Conjunction, Event, Field, Flow, FlowDump, FlowError, FlowFilter, FlowMod, FlowSums, Group,
+    GroupKind, GroupMod, Instructions, Learn, Match, Mod, PacketOut, Pipeline, Removed, SelectMethod,
+    TableBounds, TableWishes, TranslationInput,
 };
 
 fn bounds(limit: u32, evicts: bool) -> TableBounds {
@@ -20,6 +20,12 @@ fn rule(number: u32, importance: u16) -> Mod {
     let mut change = FlowMod::add(0, 1, matching, Instructions::apply(Vec::new()));
     change.importance = importance;
     Mod::Flow(Box::new(change))
+}
+
+/// Returns Nicira's change ADD_OR_MOD of a group without buckets.
+fn add_or_modify(id: u32) -> Mod {
+    let group = Group { id, kind: GroupKind::All, method: SelectMethod::Default, buckets: Vec::new() };
+    Mod::Group(GroupMod::Modify { group, or_add: true })
 }
 
 /// Returns the importances of the remaining rules.
@@ -47,6 +53,34 @@ fn a_full_table_says_so_and_evicts_when_told() {
     pipeline.modify(&[rule(4, 9)], 0).unwrap();
     assert_eq!(left(&pipeline), [5, 9]);
     assert_eq!(pipeline.modify(&[rule(5, 4)], 0), Err((0, FlowError::TableFull)), "the least important one");
+}
+
+/// The limit of the number of groups applies to every change that adds a group.
+#[test]
+fn add_or_modify_adds_no_group_above_the_limit() {
+    const GROUPS: u32 = 65_536;
+    let mut pipeline = Pipeline::new();
+    let all: Vec<Mod> = (0..GROUPS).map(add_or_modify).collect();
+    pipeline.modify(&all, 0).unwrap();
+    assert_eq!(pipeline.modify(&[add_or_modify(GROUPS)], 0), Err((0, FlowError::OutOfGroups)));
+    pipeline.modify(&[add_or_modify(7)], 0).unwrap();
+    let another = [Mod::Group(GroupMod::Delete(3)), add_or_modify(GROUPS)];
+    pipeline.modify(&another, 0).unwrap();
+    assert_eq!(pipeline.groups().count(), GROUPS as usize);
+}
+
+/// A group without buckets counts towards the memory limit with its counters and its entry in the table of groups.
+#[test]
+fn an_empty_group_counts_with_all_its_memory() {
+    const MEMORY: usize = 1 << 20;
+    let mut pipeline = Pipeline::new();
+    pipeline.set_rule_memory(MEMORY);
+    let added = (0..65_536).take_while(|id| pipeline.modify(&[add_or_modify(*id)], 0).is_ok()).count();
+    // A group with its state needs at least 160 octets, and half as many again for free places in the table.
+    assert!((1000..=MEMORY / 240).contains(&added), "{added} groups");
+    pipeline.modify(&[Mod::Group(GroupMod::Delete(0))], 0).unwrap();
+    pipeline.modify(&[add_or_modify(0)], 0).unwrap();
+    assert!(pipeline.modify(&[add_or_modify(70_000)], 0).is_err());
 }
 
 #[test]

@@ -152,7 +152,7 @@ impl Batch {
     /// Records in the undo log the state of a group before the group was added (`None`), changed or removed.
     pub fn group(&mut self, id: u32, before: Option<GroupState>) {
         if self.groups.insert(id) {
-            self.kept += before.as_ref().map_or(0, |state| state.group.memory());
+            self.kept += before.as_ref().map_or(0, GroupState::memory);
             self.steps.push(Undo::Group(id, before.map(Box::new)));
         }
     }

@@ -118,8 +118,8 @@ impl Pipeline {
                 }
             }
             Undo::Group(id, state) => {
-                let more = state.as_ref().map_or(0, |state| state.group.memory());
-                let less = self.groups.get(&id).map_or(0, |state| state.group.memory());
+                let more = state.as_ref().map_or(0, |state| state.memory());
+                let less = self.groups.get(&id).map_or(0, GroupState::memory);
                 self.held = (self.held + more).saturating_sub(less);
                 let count = |state: Option<&GroupState>| state.map_or(0, |state| state.group.buckets.len());
                 let less = count(self.groups.get(&id));

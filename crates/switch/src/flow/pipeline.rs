@@ -105,6 +105,20 @@ pub(crate) struct MeterState {
 }
 
 impl GroupState {
+    /// Returns the number of octets that a group counts towards the memory limit of rules: the group with its buckets,
+    /// its state and counters, and its entry in the B-tree of groups. The entry counts twice, because the nodes of the
+    /// B-tree may be half empty.
+    pub fn memory_of(group: &Group) -> usize {
+        let entry = 2 * size_of::<(u32, GroupState)>();
+        let counters = group.buckets.len() * (size_of::<(u64, u64)>() + size_of::<u32>());
+        entry + counters + group.memory()
+    }
+
+    /// Returns the number of octets of [`GroupState::memory_of`] for this group.
+    pub fn memory(&self) -> usize {
+        GroupState::memory_of(&self.group)
+    }
+
     /// Returns the counters of the group as reported to controllers. `references` is the number of rules and
     /// groups that use the group.
     pub fn stats(&self, references: u32, now_ns: u64) -> GroupStats {

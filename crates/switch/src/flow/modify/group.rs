@@ -60,9 +60,6 @@ impl Pipeline {
                 if self.groups.contains_key(&group.id) {
                     return Err(FlowError::GroupExists);
                 }
-                if self.groups.len() >= MAX_GROUPS {
-                    return Err(FlowError::OutOfGroups);
-                }
                 self.put_group(group.clone(), batch)
             }
             GroupMod::Modify { group, or_add } => {
@@ -105,13 +102,18 @@ impl Pipeline {
         }
     }
 
+    /// Adds a group, or replaces the group with this number. Returns the reason if the group is refused.
     fn put_group(&mut self, group: Group, batch: &mut Batch) -> Result<(), FlowError> {
+        let id = group.id;
+        if self.groups.len() >= MAX_GROUPS && !self.groups.contains_key(&id) {
+            return Err(FlowError::OutOfGroups);
+        }
         batch.work(work_of_group(&group))?;
         let reached = self.check_group(&group, batch)?;
-        let id = group.id;
-        let less = self.groups.get(&id).map_or(0, |old| old.group.memory());
-        let held = (self.held + group.memory()).saturating_sub(less);
-        if held > self.held_most || !batch.has_room(self.held, group.memory()) {
+        let memory = GroupState::memory_of(&group);
+        let less = self.groups.get(&id).map_or(0, GroupState::memory);
+        let held = (self.held + memory).saturating_sub(less);
+        if held > self.held_most || !batch.has_room(self.held, memory) {
             return Err(FlowError::OutOfBuckets);
         }
         self.held = held;
@@ -211,7 +213,7 @@ impl Pipeline {
         batch.work(self.work_to_delete(gone))?;
         for id in gone {
             if let Some(state) = self.groups.remove(id) {
-                self.held = self.held.saturating_sub(state.group.memory());
+                self.held = self.held.saturating_sub(state.memory());
                 self.buckets -= state.group.buckets.len();
                 self.uses.group_unlinked(&state.meters);
                 batch.group(*id, Some(state));
