@@ -39,7 +39,8 @@ pub enum Role {
 pub(crate) enum Notice {
     /// An event of the bridge, to be processed by the session.
     Event(Pending),
-    /// Another controller has become the master. The session's controller is now a slave.
+    /// Another controller has become the master. The session reports the demotion if
+    /// [`SessionSeat::demotion`] still returns one.
     Demoted,
     /// Updates for the flow monitors of the session were dropped, because the session's queue was
     /// full. The controller has requested these updates about changes of flow entries.
@@ -80,6 +81,9 @@ struct Member {
     /// Memory in octets that the bridge events in the session's queue use.
     octets: Arc<AtomicUsize>,
     role: Role,
+    /// Flag, shared with the session, that is true if the session has not reported yet that another controller has
+    /// become the master. Only a thread that holds the lock of the [`State`] changes the flag.
+    demoted: Arc<AtomicBool>,
     controller: bool,
     /// Whether the session has flow monitors.
     monitoring: bool,
@@ -200,6 +204,7 @@ pub(crate) struct SessionSeat {
     pub notices: mpsc::Receiver<Notice>,
     pub lost: Arc<AtomicU64>,
     behind: Arc<AtomicBool>,
+    demoted: Arc<AtomicBool>,
 }
 
 /// Error for a role request whose generation ID is older than the generation ID of a previous
@@ -260,7 +265,8 @@ impl ConnectionManager {
     /// connected. The bridge has been informed about the session when [`SessionSeat::told`] returns.
     pub fn join(self: &Arc<Self>, controller: bool) -> SessionSeat {
         let (to, notices) = mpsc::channel(QUEUE);
-        let (lost, behind) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (lost, behind, demoted) =
+            (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default(), Arc::default());
         let mut state = self.state();
         let id = state.next;
         state.next += 1;
@@ -269,6 +275,7 @@ impl ConnectionManager {
             lost: Arc::clone(&lost),
             octets: Arc::default(),
             role: Role::Equal,
+            demoted: Arc::clone(&demoted),
             controller,
             monitoring: false,
             behind: Arc::clone(&behind),
@@ -277,7 +284,18 @@ impl ConnectionManager {
         let change = if controller { self.changed(state) } else { 0 };
         let manager = Arc::clone(self);
         let (monitoring, hearing, hears_requests) = (false, false, false);
-        SessionSeat { manager, id, monitoring, hearing, hears_requests, change, notices, lost, behind }
+        SessionSeat {
+            manager,
+            id,
+            monitoring,
+            hearing,
+            hears_requests,
+            change,
+            notices,
+            lost,
+            behind,
+            demoted,
+        }
     }
 
     fn leave(self: &Arc<Self>, id: u64) {
@@ -473,16 +491,29 @@ impl SessionSeat {
             for (id, member) in &mut state.members {
                 if *id != self.id && member.role == Role::Master {
                     member.role = Role::Slave;
-                    if member.to.try_send(Notice::Demoted).is_err() {
-                        member.lost.fetch_add(1, Ordering::Relaxed);
-                    }
+                    member.demoted.store(true, Ordering::Relaxed);
+                    // If the queue is full, the session checks the flag after processing some notices.
+                    let _ = member.to.try_send(Notice::Demoted);
                 }
             }
         }
         let generation = state.generation.unwrap_or(u64::MAX);
         let Some(own) = state.members.get_mut(&self.id) else { return Ok((Role::Equal, generation)) };
         own.role = to.unwrap_or(own.role);
+        if own.role != Role::Slave {
+            own.demoted.store(false, Ordering::Relaxed);
+        }
         Ok((own.role, generation))
+    }
+
+    /// Returns the current generation ID if another controller has become the master, this session's controller is
+    /// therefore a slave, and no earlier call has reported this demotion.
+    pub fn demotion(&self) -> Option<u64> {
+        if !self.demoted.load(Ordering::Relaxed) {
+            return None;
+        }
+        let state = self.manager.state();
+        self.demoted.swap(false, Ordering::Relaxed).then(|| state.generation.unwrap_or(u64::MAX))
     }
 
     /// Returns the number of the session, which is unique among all sessions of the bridge.

@@ -373,6 +373,8 @@ pub(crate) struct Session<S> {
     packet_ins: Option<PacketInScheduler<QueuedPacketIn>>,
     packet_outs: PacketOutBudget,
     bundles: Bundles,
+    /// Number of the session in the status of the target.
+    number: u64,
     monitors: Vec<Monitor>,
     /// Cause of the changes of flow entries in the last event. If the event arrives in several parts, the cause applies
     /// to all parts, so that one abbreviated update reports all changes.
@@ -439,7 +441,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         described: None,
         options,
     };
-    board.came(version);
+        number: board.came(version),
     session.follow_misses();
     let ended = tokio::select! {
         ended = session.serve(&mut incoming) => ended,
@@ -449,10 +451,10 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         // The packets of a peer that closes the connection immediately are still sent.
         let _ = tokio::time::timeout(LINGER, session.packet_outs.drained()).await;
     }
-    let lost = Arc::clone(&session.seat.lost);
+    let (lost, number) = (Arc::clone(&session.seat.lost), session.number);
     drop(session);
     board.lost.fetch_add(lost.load(Ordering::Relaxed), Ordering::Relaxed);
-    board.left();
+    board.left(number);
     ended
 }
 
@@ -601,6 +603,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                     }
                     asked = true;
                     let start = begin(&mut self.out, self.version, msg::OFPT_ECHO_REQUEST, 0);
+            self.report_demotion();
                     finish(&mut self.out, start).map_err(io::Error::other)?;
                 }
             }

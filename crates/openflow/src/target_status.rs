@@ -1,8 +1,9 @@
 //! Connection status of a bridge's targets (controllers and listeners). The sessions of a target update the
 //! status.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
@@ -23,9 +24,9 @@ pub struct Status {
     /// Whether a session of the target is connected and has negotiated a version. For a listener, one such
     /// session suffices.
     pub connected: bool,
-    /// Role of the connected controller.
+    /// Role of the connected controller. For a listener, role of the oldest session, as in Open vSwitch.
     pub role: Role,
-    /// Negotiated OpenFlow version. `None` if no session is connected.
+    /// Negotiated OpenFlow version, for a listener of the oldest session. `None` if no session is connected.
     pub version: Option<Version>,
     /// Number of sessions of the target. Only a listener can have several sessions.
     pub sessions: usize,
@@ -40,10 +41,26 @@ pub struct Status {
     pub lost: u64,
 }
 
+/// Role and version of a connected session of a target.
+struct SessionStatus {
+    role: Role,
+    version: Version,
+}
+
+/// Values that the sessions of a target change.
+struct Values {
+    /// Status without the values of the connected sessions.
+    status: Status,
+    /// Connected sessions by the number that [`TargetStatus::came`] returned. A later session has a higher number.
+    sessions: BTreeMap<u64, SessionStatus>,
+    /// Number of the next session.
+    next: u64,
+}
+
 /// Status of a target (a controller or a listener). The target's task writes the status, and
 /// [`Controllers::status`](crate::Controllers::status) reads the status.
 pub(crate) struct TargetStatus {
-    status: Mutex<Status>,
+    values: Mutex<Values>,
     pub lost: AtomicU64,
     /// Permits for concurrent dumps (replies that list many objects) in all sessions of the target.
     pub dumps: Arc<Semaphore>,
@@ -52,18 +69,19 @@ pub(crate) struct TargetStatus {
 impl TargetStatus {
     /// Returns the status of a target that has had no session yet.
     pub fn new(address: Address) -> TargetStatus {
+        let status = Status {
+            address,
+            connected: false,
+            role: Role::Equal,
+            version: None,
+            sessions: 0,
+            last_error: None,
+            came: None,
+            left: None,
+            lost: 0,
+        };
         TargetStatus {
-            status: Mutex::new(Status {
-                address,
-                connected: false,
-                role: Role::Equal,
-                version: None,
-                sessions: 0,
-                last_error: None,
-                came: None,
-                left: None,
-                lost: 0,
-            }),
+            values: Mutex::new(Values { status, sessions: BTreeMap::new(), next: 0 }),
             lost: AtomicU64::new(0),
             dumps: Arc::new(Semaphore::new(OWN_DUMPS)),
         }
@@ -71,38 +89,50 @@ impl TargetStatus {
 
     /// Returns the current connection status of the target.
     pub fn status(&self) -> Status {
-        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Status { lost: self.lost.load(Ordering::Relaxed), ..status }
+        let values = self.values();
+        let oldest = values.sessions.values().next();
+        Status {
+            connected: oldest.is_some(),
+            role: oldest.map_or(Role::Equal, |session| session.role),
+            version: oldest.map(|session| session.version),
+            sessions: values.sessions.len(),
+            lost: self.lost.load(Ordering::Relaxed),
+            ..values.status.clone()
+        }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Status)) {
-        change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
+    fn values(&self) -> MutexGuard<'_, Values> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn came(&self, version: Version) {
-        self.change(|status| {
-            status.sessions += 1;
-            if !status.connected {
-                status.came = Some(Instant::now());
-            }
-            (status.connected, status.version, status.role) = (true, Some(version), Role::Equal);
-        });
+    /// Records that a session has negotiated a version. Returns the number of the session in this status.
+    pub fn came(&self, version: Version) -> u64 {
+        let mut values = self.values();
+        if values.sessions.is_empty() {
+            values.status.came = Some(Instant::now());
+        }
+        let number = values.next;
+        values.next += 1;
+        values.sessions.insert(number, SessionStatus { role: Role::Equal, version });
+        number
     }
 
-    pub fn left(&self) {
-        self.change(|status| {
-            status.sessions = status.sessions.saturating_sub(1);
-            if status.sessions == 0 {
-                (status.connected, status.version, status.left) = (false, None, Some(Instant::now()));
-            }
-        });
+    /// Records that the session with this number has ended.
+    pub fn left(&self, number: u64) {
+        let mut values = self.values();
+        if values.sessions.remove(&number).is_some() && values.sessions.is_empty() {
+            values.status.left = Some(Instant::now());
+        }
     }
 
-    pub fn role(&self, role: Role) {
-        self.change(|status| status.role = role);
+    /// Records the role of the session with this number.
+    pub fn role(&self, number: u64, role: Role) {
+        if let Some(session) = self.values().sessions.get_mut(&number) {
+            session.role = role;
+        }
     }
 
     pub fn failed(&self, why: String) {
-        self.change(|status| status.last_error = Some(why));
+        self.values().status.last_error = Some(why);
     }
 }

@@ -74,13 +74,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     /// When `turn` ends, the session yields to other sessions, even between the events of one request.
     pub(super) async fn notice(&mut self, notice: Notice, turn: &mut Turn) {
         match notice {
-            Notice::Demoted => {
-                self.board.role(Role::Slave);
-                if self.version >= Version::V13 && self.wanted().wants(ROLES, true, OFPCRR_MASTER_REQUEST) {
-                    let put = self.put_demotion();
-                    self.count(put);
-                }
-            }
+            Notice::Demoted => self.report_demotion(),
             Notice::Event(pending) => {
                 // The events of one request can arrive in several parts, which are abbreviated to one update.
                 let own = match &pending.told.event {
@@ -102,9 +96,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    /// Reports to the peer that another controller has become the master.
-    fn put_demotion(&mut self) -> Result<(), TooLong> {
-        let generation = self.seat.role(None, None).map_or(u64::MAX, |(_, generation)| generation);
+    /// Reports a demotion that is not reported yet in the status of the target, and to the peer if the peer requests
+    /// such reports. A peer that has become the master again in the meantime receives no report.
+    pub(super) fn report_demotion(&mut self) {
+        let Some(generation) = self.seat.demotion() else { return };
+        self.board.role(self.number, Role::Slave);
+        if self.version >= Version::V13 && self.wanted().wants(ROLES, true, OFPCRR_MASTER_REQUEST) {
+            let put = self.put_demotion(generation);
+            self.count(put);
+        }
+    }
+
+    /// Writes the message which reports that another controller has become the master.
+    fn put_demotion(&mut self, generation: u64) -> Result<(), TooLong> {
         let start = if self.version == Version::V13 {
             // ONFT_ROLE_STATUS, for sessions that requested it.
             begin_experimenter(&mut self.out, self.version, ONF, onf::ONFT_ROLE_STATUS, 0)

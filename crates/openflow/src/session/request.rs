@@ -369,7 +369,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             _ => return Err(Error::RoleBad.into()),
         };
         let (role, generation) = self.seat.role(wanted, Some(generation)).map_err(|_| Error::RoleStale)?;
-        self.board.role(role);
+        self.board.role(self.number, role);
         let start = begin(&mut self.out, self.version, msg::OFPT_ROLE_REPLY, head.xid);
         self.out.u32(match role {
             Role::Equal => OFPCR_ROLE_EQUAL,
@@ -390,7 +390,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             _ => return Err(Error::RoleBad.into()),
         };
         let (role, _) = self.seat.role(Some(role), None).map_err(|_| Error::RoleStale)?;
-        self.board.role(role);
+        self.board.role(self.number, role);
         let start = begin_experimenter(&mut self.out, self.version, NICIRA, nx::NXT_ROLE_REPLY, head.xid);
         self.out.u32(wanted);
         Ok(finish(&mut self.out, start)?)

@@ -33,16 +33,16 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         greeted = greeting => greeted,
         () = until(&mut stopped) => return Ended::Stopped,
     };
-    match greeted {
+    let number = match greeted {
         Ok(Ok(version)) => board.came(version),
         Ok(Err(ended)) => return ended,
         Err(_) => return Ended::Silent(PATIENCE),
-    }
+    };
     let ended = tokio::select! {
         ended = pass_on(&mut said, incoming.from, &mut to) => ended,
         () = until(&mut stopped) => Ended::Stopped,
     };
-    board.left();
+    board.left(number);
     ended
 }
 

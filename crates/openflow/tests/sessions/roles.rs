@@ -34,6 +34,80 @@ async fn there_is_one_master_and_slaves_look_only() {
     controllers.shutdown().await;
 }
 
+/// Sends a barrier request that the bridge does not complete while `waits` is true. Returns when the session waits for
+/// the barrier and has received the messages `behind`, which it processes after the barrier.
+async fn hold_up(bridge: &Memory, peer: &mut Peer, behind: &[u8]) {
+    bridge.waits.store(true, Ordering::Relaxed);
+    peer.send(20, 1, &[]).await;
+    peer.stream.write_all(behind).await.unwrap();
+    // An echo request is answered before the earlier requests.
+    peer.send(2, 9, &[]).await;
+    let reply = peer.wait_for(3).await;
+    assert_eq!(reply.1, 9);
+}
+
+/// Checks that a controller receives no report of a demotion if it has become the master again before the report.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_controller_that_is_master_again_hears_of_no_demotion() {
+    let (bridge, controllers, listeners) = controlled(|_| {}).await;
+    let mut one = accept(&listeners[0], 5).await;
+    let mut two = accept(&listeners[1], 5).await;
+    assert_eq!(one.role(2, 10).await.2[..4], [0, 0, 0, 2]);
+    let again = one.message(24, 7, &[0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12]);
+    hold_up(&bridge, &mut one, &again).await;
+    assert_eq!(two.role(2, 11).await.2[..4], [0, 0, 0, 2]);
+    bridge.waits.store(false, Ordering::Relaxed);
+    assert_eq!(one.next().await.0, 21);
+    let reply = one.next().await;
+    assert_eq!((reply.0, &reply.2[..4]), (25, &[0, 0, 0, 2][..]));
+    assert_eq!(two.wait_for(30).await.2[..5], [0, 0, 0, 3, 0]);
+    assert_eq!(one.until_barrier().await, []);
+    let address = Address::Tcp(listeners[0].local_addr().unwrap());
+    let status = controllers.status().into_iter().find(|status| status.address == address).unwrap();
+    assert_eq!(status.role, openflow::Role::Master);
+    controllers.shutdown().await;
+}
+
+/// Checks that a demotion is reported even if it occurs while the queue of the session is full.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_queue_loses_no_demotion() {
+    let (bridge, controllers, listeners) = controlled(|_| {}).await;
+    let mut one = accept(&listeners[0], 5).await;
+    let mut two = accept(&listeners[1], 5).await;
+    assert_eq!(one.role(2, 10).await.2[..4], [0, 0, 0, 2]);
+    assert_eq!(two.role(0, 0).await.2[..4], [0, 0, 0, 1]);
+    hold_up(&bridge, &mut one, &[]).await;
+    let desc = bridge.lock().ports[0].clone();
+    for _ in 0..11 {
+        (0..100).for_each(|_| bridge.tell(&switch::flow::Event::Port(2, desc.clone())));
+        for _ in 0..100 {
+            assert_eq!(two.next().await.0, 12);
+        }
+    }
+    assert_eq!(two.role(2, 11).await.2[..4], [0, 0, 0, 2]);
+    bridge.waits.store(false, Ordering::Relaxed);
+    assert_eq!(one.wait_for(30).await.2[..5], [0, 0, 0, 3, 0]);
+    controllers.shutdown().await;
+}
+
+/// Checks that a new client of a listener does not change the role that the status of the listener shows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_role_of_a_listener_is_that_of_the_oldest_session() {
+    let (_bridge, controllers, at) = listening().await;
+    let role = || controllers.status()[0].role;
+    let mut oldest = Peer::connect(at, 5).await;
+    assert_eq!(oldest.role(2, 10).await.2[..4], [0, 0, 0, 2]);
+    assert_eq!(role(), openflow::Role::Master);
+    let mut other = Peer::connect(at, 5).await;
+    assert!(other.until_barrier().await.is_empty());
+    assert_eq!(role(), openflow::Role::Master);
+    assert_eq!(other.role(3, 11).await.2[..4], [0, 0, 0, 3]);
+    assert_eq!(role(), openflow::Role::Master);
+    drop(oldest);
+    eventually("the other is the oldest", || role() == openflow::Role::Slave).await;
+    controllers.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packets_are_cut_limited_and_lost_without_harm_to_others() {
     let (bridge, controllers, listeners) = controlled(|target| target.rate_limit = Some((1, 5))).await;
