@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{Id, JoinHandle, JoinSet};
 
 use crate::admission::Admission;
@@ -26,8 +26,11 @@ use crate::tls::{AcceptorError, Listening, TlsError};
 
 /// Maximum number of concurrent OpenFlow sessions of a listener.
 const SESSIONS: usize = 64;
-/// Maximum number of sessions of a listener that are ending but whose connections are not closed
-/// yet. These sessions do not count towards `SESSIONS`.
+/// Maximum number of connections of a listener whose peers have not finished the handshake: the TLS handshake, if the
+/// listener uses TLS, and the negotiation of the OpenFlow version. These connections do not count towards `SESSIONS`.
+const HANDSHAKES: usize = 64;
+/// Maximum number of connections of a listener that are ending but are not closed yet. These connections count neither
+/// towards `SESSIONS` nor towards `HANDSHAKES`.
 const LEAVING: usize = 8;
 /// Timeout for establishing a connection to a controller, and for a TLS handshake.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -198,7 +201,7 @@ impl Own {
                         stream,
                         &self.manager,
                         &self.board,
-                        self.options(Arc::default()),
+                        self.options(Arc::new(Activity::new(Arc::default()))),
                         self.stopped.clone(),
                     )
                     .await
@@ -237,7 +240,8 @@ impl Own {
             _ => stream,
         };
         if self.target.snoops {
-            return session::snoop::run(stream, &self.manager, &self.board, &self.target.versions, stopped)
+            let versions = &self.target.versions;
+            return session::snoop::run(stream, &self.manager, &self.board, versions, &activity, stopped)
                 .await;
         }
         session::run(stream, &self.manager, &self.board, self.options(activity), stopped).await
@@ -291,63 +295,82 @@ impl Own {
                     }
                 }
             };
-            let mut admission = Admission::of(&self.target);
-            let mut sessions = JoinSet::new();
-            let mut slots: HashMap<Id, Slot> = HashMap::new();
-            let mut held = self.sockets.held();
-            loop {
-                let holds = *held.borrow_and_update();
-                tokio::select! {
-                    // A held listener does not accept a connection that arrives at the same time.
-                    biased;
-                    Ok(()) = held.changed() => {}
-                    Some(ended) = sessions.join_next_with_id() => {
-                        slots.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id));
-                    }
-                    () = session::until(&mut stopped) => {
-                        drop(listener);
-                        slots.into_values().for_each(|slot| slot.end());
-                        while sessions.join_next().await.is_some() {}
-                        return;
-                    }
-                    // A few additional sessions may be ending.
-                    stream = listener.accept(), if slots.len() < SESSIONS + LEAVING && !holds => match stream {
-                        Ok((stream, ends)) => {
-                            if let Some((peer, local)) = ends
-                                && !self.admits(&mut admission, peer, local).await
-                            {
-                                continue;
-                            }
-                            let peer = ends.map(|(peer, _)| host(peer.ip()));
-                            if slots.len() >= SESSIONS
-                                && let Some(longest) = longest_idle(&slots)
-                            {
-                                longest.end();
-                                self.board.failed(format!(
-                                    "controller {}: there are {SESSIONS} sessions; the longest idle one gave way to another",
-                                    self.target.address
-                                ));
-                            }
-                            let (stop, stopped) = watch::channel(false);
-                            let activity = Arc::<Activity>::default();
-                            let own = Own { stopped, ..self.clone() };
-                            let (session, asked) = (self.sockets.session(), Arc::clone(&activity));
-                            let task = sessions.spawn(async move {
-                                let ended = own.serve(stream, asked).await;
-                                drop(session);
-                                if !matches!(ended, Ended::Closed | Ended::Stopped) {
-                                    own.board.failed(format!("controller {}: {ended}", own.target.address));
-                                }
-                            });
-                            slots.insert(task.id(), Slot { peer, activity, stop });
-                        }
-                        Err(error) => {
-                            self.board.failed(format!("controller {}: {error}", self.target.address));
-                            tokio::time::sleep(Duration::from_millis(100)).await;
-                        }
-                    },
+            return self.accept_all(listener).await;
+        }
+    }
+
+    /// Accepts connections of peers until the listener is stopped. Ends connections above the limits.
+    async fn accept_all(&self, listener: Listener) {
+        let mut stopped = self.stopped.clone();
+        let mut admission = Admission::of(&self.target);
+        let mut sessions = JoinSet::new();
+        let mut slots: HashMap<Id, Slot> = HashMap::new();
+        let admitted = Arc::<Notify>::default();
+        let mut held = self.sockets.held();
+        loop {
+            let holds = *held.borrow_and_update();
+            tokio::select! {
+                // A held listener does not accept a connection that arrives at the same time.
+                biased;
+                Ok(()) = held.changed() => {}
+                Some(ended) = sessions.join_next_with_id() => {
+                    slots.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id));
                 }
+                () = session::until(&mut stopped) => {
+                    drop(listener);
+                    slots.into_values().for_each(|slot| slot.end());
+                    while sessions.join_next().await.is_some() {}
+                    return;
+                }
+                () = admitted.notified() => self.make_room(&slots),
+                // A few additional connections may be ending.
+                stream = listener.accept(), if slots.len() < SESSIONS + HANDSHAKES + LEAVING && !holds => match stream {
+                    Ok((stream, ends)) => {
+                        if let Some((peer, local)) = ends
+                            && !self.admits(&mut admission, peer, local).await
+                        {
+                            continue;
+                        }
+                        let peer = ends.map(|(peer, _)| host(peer.ip()));
+                        let (stop, stopped) = watch::channel(false);
+                        let activity = Arc::new(Activity::new(Arc::clone(&admitted)));
+                        let own = Own { stopped, ..self.clone() };
+                        let (session, asked) = (self.sockets.session(), Arc::clone(&activity));
+                        let task = sessions.spawn(async move {
+                            let ended = own.serve(stream, asked).await;
+                            drop(session);
+                            if !matches!(ended, Ended::Closed | Ended::Stopped) {
+                                own.board.failed(format!("controller {}: {ended}", own.target.address));
+                            }
+                        });
+                        slots.insert(task.id(), Slot { peer, activity, stop });
+                        self.make_room(&slots);
+                    }
+                    Err(error) => {
+                        self.board.failed(format!("controller {}: {error}", self.target.address));
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
             }
+        }
+    }
+
+    /// Ends the connections above the limits. The limit of connections in a handshake is separate, so that a peer
+    /// without a certificate ends no session.
+    fn make_room(&self, slots: &HashMap<Id, Slot>) {
+        while let Some(slot) = handshake_above_limit(slots) {
+            slot.end();
+            self.board.failed(format!(
+                "controller {}: {HANDSHAKES} connections have not finished their handshakes; the oldest one gave way to another",
+                self.target.address
+            ));
+        }
+        while let Some(slot) = session_above_limit(slots) {
+            slot.end();
+            self.board.failed(format!(
+                "controller {}: there are {SESSIONS} sessions; the longest idle one gave way to another",
+                self.target.address
+            ));
         }
     }
 }
@@ -407,7 +430,7 @@ fn host(address: IpAddr) -> IpAddr {
     }
 }
 
-/// State that a listener keeps about one of its running sessions.
+/// State that a listener keeps about one of its connections.
 struct Slot {
     /// Host of the peer, as returned by [`host`]. `None` for a Unix socket.
     peer: Option<IpAddr>,
@@ -416,20 +439,41 @@ struct Slot {
 }
 
 impl Slot {
+    /// Returns whether the session has not been told to end.
+    fn is_staying(&self) -> bool {
+        !*self.stop.borrow()
+    }
+
     /// Ends the session. The call has no effect if the session has already ended.
     fn end(&self) {
         let _ = self.stop.send(true);
     }
 }
 
-/// Returns the session to end when a listener has no free slot. The candidates are the sessions of
-/// the hosts with the most sessions. The function selects the candidate that has sent no request
-/// for the longest time.
-fn longest_idle(slots: &HashMap<Id, Slot>) -> Option<&Slot> {
-    let staying = || slots.values().filter(|slot| !*slot.stop.borrow());
+/// Returns the connection to end if more than [`HANDSHAKES`] connections of a listener have not finished their
+/// handshakes. The candidates are these connections of the hosts with the most of them. The function selects the oldest
+/// candidate.
+fn handshake_above_limit(slots: &HashMap<Id, Slot>) -> Option<&Slot> {
+    let handshakes = slots.values().filter(|slot| slot.is_staying() && !slot.activity.is_admitted());
+    first_to_end(&handshakes.collect::<Vec<_>>(), HANDSHAKES)
+}
+
+/// Returns the session to end if a listener has more than [`SESSIONS`] sessions. The candidates are the sessions of the
+/// hosts with the most sessions. The function selects the candidate that has sent no request for the longest time.
+fn session_above_limit(slots: &HashMap<Id, Slot>) -> Option<&Slot> {
+    let sessions = slots.values().filter(|slot| slot.is_staying() && slot.activity.is_admitted());
+    first_to_end(&sessions.collect::<Vec<_>>(), SESSIONS)
+}
+
+/// Returns the connection that has been idle for the longest time among the connections of the hosts with the most
+/// connections. Returns `None` if there are at most `limit` connections.
+fn first_to_end<'a>(slots: &[&'a Slot], limit: usize) -> Option<&'a Slot> {
+    if slots.len() <= limit {
+        return None;
+    }
     let mut by_peer: HashMap<Option<IpAddr>, usize> = HashMap::new();
-    staying().for_each(|slot| *by_peer.entry(slot.peer).or_default() += 1);
-    staying().max_by_key(|slot| (by_peer.get(&slot.peer).copied(), slot.activity.idle()))
+    slots.iter().for_each(|slot| *by_peer.entry(slot.peer).or_default() += 1);
+    slots.iter().copied().max_by_key(|slot| (by_peer.get(&slot.peer).copied(), slot.activity.idle()))
 }
 
 enum Listener {

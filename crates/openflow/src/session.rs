@@ -16,11 +16,11 @@ pub(crate) mod snoop;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::Instant;
 
 use self::asynchronous::Async;
@@ -80,32 +80,51 @@ pub(crate) struct Options {
     pub patience: Duration,
     /// Maximum time between two messages about a bundle. After this time, the bundle is discarded.
     pub bundle_timeout: Duration,
-    /// Time of the peer's last request. Each request updates the time. A listener that has reached its maximum number
-    /// of sessions ends a session that has been idle for a long time.
+    /// End of the handshake, and time of the peer's last request. Each request updates the time. A listener above its
+    /// maximum number of sessions ends a session that has been idle for a long time.
     pub activity: Arc<Activity>,
 }
 
-/// Time of the last request from the peer of an OpenFlow session.
+/// Progress of a connection: the end of its handshake, and the time of the last request from the peer of its OpenFlow
+/// session.
 #[derive(Debug)]
 pub(crate) struct Activity {
     began: Instant,
-    /// Time of the last request in milliseconds since `began`.
+    /// Time of the end of the handshake or of the last request in milliseconds since `began`.
     last_ms: AtomicU64,
-}
-
-impl Default for Activity {
-    fn default() -> Self {
-        Activity { began: Instant::now(), last_ms: AtomicU64::new(0) }
-    }
+    is_admitted: AtomicBool,
+    /// Notified when the handshake has ended.
+    admitted: Arc<Notify>,
 }
 
 impl Activity {
+    /// Creates the value for a connection that begins now. `admitted` is notified when the peer has finished its
+    /// handshake.
+    pub fn new(admitted: Arc<Notify>) -> Activity {
+        let (last_ms, is_admitted) = (AtomicU64::new(0), AtomicBool::new(false));
+        Activity { began: Instant::now(), last_ms, is_admitted, admitted }
+    }
+
+    /// Records that the peer has finished the TLS handshake, if the listener uses TLS, and the negotiation of the
+    /// version. The connection is an OpenFlow session from now on.
+    fn admit(&self) {
+        self.touch();
+        self.is_admitted.store(true, Ordering::Release);
+        self.admitted.notify_one();
+    }
+
+    /// Returns whether the peer has finished its handshake.
+    pub fn is_admitted(&self) -> bool {
+        self.is_admitted.load(Ordering::Acquire)
+    }
+
     fn touch(&self) {
         let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Returns the time since the last request of the peer, or since the peer connected if there was no request.
+    /// Returns the time since the last request of the peer. If there was no request, returns the time since the end of
+    /// the handshake, or since the peer connected if the handshake has not ended.
     pub fn idle(&self) -> Duration {
         self.began.elapsed().saturating_sub(Duration::from_millis(self.last_ms.load(Ordering::Relaxed)))
     }
@@ -354,6 +373,8 @@ enum Own {
 pub(crate) struct Session<S> {
     manager: Arc<ConnectionManager>,
     board: Arc<TargetStatus>,
+    /// Number of the session in the status of the target.
+    number: u64,
     seat: SessionSeat,
     options: Options,
     version: Version,
@@ -373,8 +394,6 @@ pub(crate) struct Session<S> {
     packet_ins: Option<PacketInScheduler<QueuedPacketIn>>,
     packet_outs: PacketOutBudget,
     bundles: Bundles,
-    /// Number of the session in the status of the target.
-    number: u64,
     monitors: Vec<Monitor>,
     /// Cause of the changes of flow entries in the last event. If the event arrives in several parts, the cause applies
     /// to all parts, so that one abbreviated update reports all changes.
@@ -411,6 +430,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         Ok(Err(ended)) => return ended,
         Err(_) => return Ended::Silent(PATIENCE),
     };
+    options.activity.admit();
     let seat = manager.join(options.controller);
     tokio::select! {
         () = seat.told() => {}
@@ -421,6 +441,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         seat,
         manager: Arc::clone(manager),
         board: Arc::clone(board),
+        number: board.came(version),
         version,
         to: Arc::new(Mutex::new(Outgoing { to, echoes: Vec::new() })),
         out: Vec::new(),
@@ -441,7 +462,6 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         described: None,
         options,
     };
-        number: board.came(version),
     session.follow_misses();
     let ended = tokio::select! {
         ended = session.serve(&mut incoming) => ended,
@@ -583,6 +603,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                     self.flush().await?;
                 }
             }
+            self.report_demotion();
             self.send_packet_ins();
             self.flush().await?;
             if self.is_behind || self.seat.is_behind() {
@@ -603,7 +624,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                     }
                     asked = true;
                     let start = begin(&mut self.out, self.version, msg::OFPT_ECHO_REQUEST, 0);
-            self.report_demotion();
                     finish(&mut self.out, start).map_err(io::Error::other)?;
                 }
             }

@@ -138,6 +138,39 @@ async fn garbage_and_half_a_greeting_end_in_time_and_hold_nobody_up() {
     controllers.shutdown().await;
 }
 
+/// Checks that connections without a certificate end no session of a peer with a certificate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn peers_without_a_certificate_end_no_session() {
+    let authority = Authority::new();
+    let (controllers, at) = listening(Some(authority.issue("bridge", 2))).await;
+    let mut monitor = Command::new("ovs-ofctl");
+    monitor.env("OVS_RUNDIR", std::env::temp_dir()).args(options(&authority.issue("client", 2))).args([
+        "-O",
+        "OpenFlow13",
+        "monitor",
+    ]);
+    monitor.arg(format!("ssl:{at}")).stdout(std::process::Stdio::null()).kill_on_drop(true);
+    let mut monitor = monitor.spawn().unwrap();
+    let begin = Instant::now();
+    while controllers.status()[0].sessions == 0 {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", controllers.status());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut silent = Vec::new();
+    for _ in 0..150 {
+        silent.push(TcpStream::connect(at).await.unwrap());
+    }
+    // The session would have ended before these connections ended.
+    for silent in &mut silent[..80] {
+        let ended = tokio::time::timeout(Duration::from_secs(10), silent.read(&mut [0; 64])).await;
+        assert!(matches!(ended, Ok(Ok(0) | Err(_))), "{ended:?}");
+    }
+    assert_eq!(controllers.status()[0].sessions, 1);
+    assert!(monitor.try_wait().unwrap().is_none(), "the monitor is still connected");
+    controllers.shutdown().await;
+    monitor.kill().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_wrong_with_our_own_keys_is_told_by_the_file() {
     let (authority, other) = (Authority::new(), Authority::new());

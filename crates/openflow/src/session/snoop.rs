@@ -11,7 +11,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
-use super::{Ended, Incoming, PATIENCE, negotiate, until};
+use super::{Activity, Ended, Incoming, PATIENCE, negotiate, until};
 use crate::connection_manager::ConnectionManager;
 use crate::target_status::TargetStatus;
 use crate::wire::Version;
@@ -22,6 +22,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     manager: &Arc<ConnectionManager>,
     board: &TargetStatus,
     versions: &[Version],
+    activity: &Activity,
     mut stopped: watch::Receiver<bool>,
 ) -> Ended {
     // The subscription starts before the negotiation, so that no message is missed.
@@ -34,7 +35,10 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         () = until(&mut stopped) => return Ended::Stopped,
     };
     let number = match greeted {
-        Ok(Ok(version)) => board.came(version),
+        Ok(Ok(version)) => {
+            activity.admit();
+            board.came(version)
+        }
         Ok(Err(ended)) => return ended,
         Err(_) => return Ended::Silent(PATIENCE),
     };

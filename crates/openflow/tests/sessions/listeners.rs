@@ -41,6 +41,32 @@ async fn the_longest_idle_session_of_a_full_listener_gives_way() {
     controllers.shutdown().await;
 }
 
+/// Checks that connections whose peers send nothing end no session, and prevent no other client from connecting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_without_a_handshake_end_no_session() {
+    let (_bridge, controllers, at) = listening().await;
+    let mut idle = Vec::new();
+    for _ in 0..8 {
+        idle.push(Peer::connect(at, 4).await);
+    }
+    eventually("all are sessions", || controllers.status()[0].sessions == 8).await;
+    let mut silent = Vec::new();
+    for _ in 0..150 {
+        silent.push(TcpStream::connect(at).await.unwrap());
+    }
+    // The oldest connections in the handshake end. Each connection receives a greeting first.
+    let mut greeting = Vec::new();
+    let ended = silent[0].read_to_end(&mut greeting);
+    assert!(tokio::time::timeout(Duration::from_secs(10), ended).await.is_ok(), "the oldest one ends");
+    idle.push(Peer::connect(at, 4).await);
+    for peer in &mut idle {
+        peer.send(2, 9, &[]).await;
+        assert_eq!(peer.wait_for(3).await.1, 9);
+    }
+    assert_eq!(controllers.status()[0].sessions, 9);
+    controllers.shutdown().await;
+}
+
 /// Checks that a listener without TLS does not use an address that other machines can reach, unless `allow_remote` is
 /// set.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
