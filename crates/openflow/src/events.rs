@@ -10,13 +10,65 @@ use tokio::sync::mpsc;
 /// has processed the event. The events of one bridge may use at most half of the memory that the other bridges leave
 /// free, so that slow sessions of one bridge do not prevent the events of other bridges.
 const PROCESS_OCTETS: usize = 256 << 20;
+/// Maximum memory in octets of the queued packet-in events of all bridges in the process, as part of
+/// [`PROCESS_OCTETS`]. The packet-in events of one bridge may use at most half of the memory that the packet-in events
+/// of the other bridges leave free.
+const PACKET_OCTETS: usize = PROCESS_OCTETS / 2;
 /// Maximum memory in octets of one queued part of a request's events. Events of a request that use
 /// more memory are queued in several parts.
 const PART: usize = 256 << 10;
 
-/// Memory in octets of the queued events of all bridges in the process. An event is queued until
-/// every session has processed the event.
-static HELD: AtomicUsize = AtomicUsize::new(0);
+/// Memory of the queued events of all bridges in the process. An event is queued until every session has processed the
+/// event.
+static HELD: Octets = Octets { all: AtomicUsize::new(0), packets: AtomicUsize::new(0) };
+
+/// Memory in octets of queued events.
+#[derive(Debug, Default)]
+struct Octets {
+    all: AtomicUsize,
+    /// Memory of the packet-in events alone. Other events do not count towards the limit of packet-in events.
+    packets: AtomicUsize,
+}
+
+impl Octets {
+    /// Reserves memory in [`HELD`] and in the memory of a bridge for an event. Returns false and reserves nothing if
+    /// the event exceeds a limit.
+    fn reserve(of_bridge: &Octets, octets: usize, is_packet: bool) -> bool {
+        if is_packet && !reserve(&HELD.packets, &of_bridge.packets, octets, PACKET_OCTETS) {
+            return false;
+        }
+        let is_reserved = reserve(&HELD.all, &of_bridge.all, octets, PROCESS_OCTETS);
+        if is_packet && !is_reserved {
+            release(&HELD.packets, &of_bridge.packets, octets);
+        }
+        is_reserved
+    }
+
+    /// Releases memory that [`Octets::reserve`] has reserved.
+    fn release(of_bridge: &Octets, octets: usize, is_packet: bool) {
+        release(&HELD.all, &of_bridge.all, octets);
+        if is_packet {
+            release(&HELD.packets, &of_bridge.packets, octets);
+        }
+    }
+}
+
+/// Adds `octets` to both counters. Returns false and changes nothing if the bridge would then use more memory than all
+/// bridges leave free of `most` octets.
+fn reserve(held: &AtomicUsize, of_bridge: &AtomicUsize, octets: usize, most: usize) -> bool {
+    let own = of_bridge.load(Ordering::Relaxed).saturating_add(octets);
+    let fits = |held: usize| (own <= most.checked_sub(held)?).then_some(held + octets);
+    let is_reserved = held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok();
+    if is_reserved {
+        of_bridge.fetch_add(octets, Ordering::Relaxed);
+    }
+    is_reserved
+}
+
+fn release(held: &AtomicUsize, of_bridge: &AtomicUsize, octets: usize) {
+    held.fetch_sub(octets, Ordering::Relaxed);
+    of_bridge.fetch_sub(octets, Ordering::Relaxed);
+}
 
 /// An event of a bridge. All sessions share one copy, which is freed when every session has processed the event.
 #[derive(Debug)]
@@ -27,30 +79,22 @@ pub struct SharedEvent {
     pub continues: bool,
     /// Memory in octets that the event uses, as counted in [`HELD`] and in `of_bridge`.
     octets: usize,
-    /// Memory in octets of the queued events of the bridge.
-    of_bridge: Arc<AtomicUsize>,
+    /// Memory of the queued events of the bridge.
+    of_bridge: Arc<Octets>,
 }
 
 impl SharedEvent {
     /// Creates a shared event. `continues` states whether the event is a further part of the preceding event.
-    /// `of_bridge` counts the octets of memory of the bridge's queued events. Packet-in events may use only half of the
-    /// memory, so that the rest is left to other events.
+    /// `of_bridge` counts the memory of the bridge's queued events.
     ///
     /// # Errors
     /// Returns the unchanged event if the event would exceed the memory limit of the bridge or of the process.
     #[allow(clippy::result_large_err, reason = "an event that does not fit is handed back as it is")]
-    fn new(event: Event, continues: bool, of_bridge: &Arc<AtomicUsize>) -> Result<SharedEvent, Event> {
+    fn new(event: Event, continues: bool, of_bridge: &Arc<Octets>) -> Result<SharedEvent, Event> {
         let octets = event.memory();
-        let most = if matches!(event, Event::PacketIn(_)) { PROCESS_OCTETS / 2 } else { PROCESS_OCTETS };
-        let own = of_bridge.load(Ordering::Relaxed).saturating_add(octets);
-        let fits = |held: usize| {
-            let left = most.checked_sub(held)?;
-            (own <= left && octets <= left).then_some(held + octets)
-        };
-        if HELD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
+        if !Octets::reserve(of_bridge, octets, is_packet(&event)) {
             return Err(event);
         }
-        of_bridge.fetch_add(octets, Ordering::Relaxed);
         Ok(SharedEvent { event, continues, octets, of_bridge: Arc::clone(of_bridge) })
     }
 
@@ -68,8 +112,10 @@ impl SharedEvent {
 
 impl Drop for SharedEvent {
     fn drop(&mut self) {
-        HELD.fetch_sub(self.octets, Ordering::Relaxed);
-        self.of_bridge.fetch_sub(self.octets, Ordering::Relaxed);
+        // The memory of events that report lost events is not counted.
+        if self.octets > 0 {
+            Octets::release(&self.of_bridge, self.octets, is_packet(&self.event));
+        }
     }
 }
 
@@ -77,8 +123,8 @@ impl Drop for SharedEvent {
 #[derive(Clone, Debug)]
 pub struct EventSender {
     to: mpsc::Sender<SharedEvent>,
-    /// Memory in octets of the queued events of the bridge.
-    of_bridge: Arc<AtomicUsize>,
+    /// Memory of the queued events of the bridge.
+    of_bridge: Arc<Octets>,
     lost: Arc<AtomicU64>,
     /// Number of events about flow entries that were dropped, and whose loss has not been reported to the receiver yet.
     missed: Arc<AtomicU64>,
@@ -206,7 +252,7 @@ impl EventSender {
         if self.to.is_closed() {
             return;
         }
-        let is_packet = matches!(event, Event::PacketIn(_));
+        let is_packet = is_packet(&event);
         if is_packet && self.to.capacity() <= self.to.max_capacity() / 4 {
             return self.lose(&event);
         }
@@ -243,6 +289,10 @@ impl EventSender {
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
+}
+
+fn is_packet(event: &Event) -> bool {
+    matches!(event, Event::PacketIn(_))
 }
 
 /// Returns whether an event is about flow entries: the event either reports changes of flow entries, or reports that
@@ -293,7 +343,7 @@ mod tests {
 
     use packet::MacAddr;
     use switch::flow::{
-        Flow, FlowFlags, FlowStats, Instructions, Match, PacketIn, PortDesc, Reason, Removed,
+        Action, Flow, FlowFlags, FlowStats, Instructions, Match, PacketIn, PortDesc, Reason, Removed,
     };
 
     use super::*;
@@ -376,7 +426,25 @@ mod tests {
         slow.send(Event::Removed(flow(true), Removed::Delete));
         assert_eq!(slow.lost(), lost, "packets leave memory for other events");
         drop(waiting);
-        assert_eq!(slow.of_bridge.load(Ordering::Relaxed), 0);
+        let held = &slow.of_bridge;
+        assert_eq!((held.all.load(Ordering::Relaxed), held.packets.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    /// Checks that events other than packet-ins leave the memory for packet-ins of other bridges, even if these events
+    /// use all memory that one bridge may use.
+    #[test]
+    fn other_events_of_one_bridge_leave_memory_for_packets_of_others() {
+        let ((slow, _waiting), (other, _from)) = (events(1024), events(8));
+        let note = Instructions::apply(vec![Action::Note(vec![0; 1 << 20])]);
+        for _ in 0..200 {
+            slow.send(Event::Removed(
+                FlowStats { instructions: note.clone(), ..flow(true) },
+                Removed::Delete,
+            ));
+        }
+        assert!((64..200).contains(&slow.lost()), "the memory of the bridge is used up: {}", slow.lost());
+        assert!(other.send(packet()));
+        assert_eq!(other.lost(), 0);
     }
 
     #[test]

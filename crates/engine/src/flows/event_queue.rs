@@ -22,9 +22,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use switch::flow::Event;
 
 /// Maximum memory in octets of the events of the slow path that wait in the queues of all bridges. The queue of one
-/// bridge may use at most half of the memory that the other queues leave free. Packet-in events may use only half of
-/// the memory, so that the rest is left to other events.
+/// bridge may use at most half of the memory that the other queues leave free.
 const MEMORY: usize = 32 << 20;
+/// Maximum memory in octets of the packet-in events among the events that [`MEMORY`] limits. The packet-in events of
+/// one bridge may use at most half of the memory that the packet-in events of the other bridges leave free.
+const PACKET_MEMORY: usize = MEMORY / 2;
 /// Number of events from which an entry of the slow path accepts no more events, so that later events are put into a
 /// new entry. The limit bounds the number of events that the slow path copies when the list of events of an entry must
 /// grow.
@@ -32,6 +34,16 @@ const TOGETHER: usize = 256;
 
 /// Memory in octets of the events of the slow path that wait in the queues of all bridges.
 static HELD: AtomicUsize = AtomicUsize::new(0);
+/// Memory in octets of the packet-in events alone. Other events do not count towards the limit of packet-in events.
+static PACKETS_HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// Memory in octets of events of the slow path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Octets {
+    all: usize,
+    /// Memory of the packet-in events alone.
+    packets: usize,
+}
 
 /// Function that is called with the OpenFlow events of a bridge, such as removed rules and packets for controllers. The
 /// function is called by one thread at a time, in the order of the changes that caused the events.
@@ -51,8 +63,8 @@ enum Entry {
 #[derive(Default)]
 struct Deferred {
     events: Vec<Event>,
-    /// Memory in octets of the events, as counted in [`HELD`] and in [`State::octets`].
-    octets: usize,
+    /// Memory of the events, as counted in [`HELD`], in [`PACKETS_HELD`] and in [`State::octets`].
+    octets: Octets,
     /// Number of dropped events, without packet-in events.
     lost: u64,
     /// Number of dropped packet-in events.
@@ -62,12 +74,13 @@ struct Deferred {
 impl Deferred {
     /// Adds the events that the memory limit permits, and drops and counts the other events. After an event other than
     /// a packet-in was dropped, later events other than packet-ins are dropped too, because flow monitors cannot use
-    /// them. `own` is the memory in octets of the events of the slow path in the queue, which the function updates.
-    fn add(&mut self, events: Vec<Event>, own: &mut usize) {
+    /// them. `own` is the memory of the events of the slow path in the queue, which the function updates.
+    fn add(&mut self, events: Vec<Event>, own: &mut Octets) {
         for event in events {
             let octets = event.memory();
+            let packets = if matches!(event, Event::PacketIn(_)) { octets } else { 0 };
             match &event {
-                Event::PacketIn(_) if reserve(octets, *own, MEMORY / 2) => {}
+                Event::PacketIn(_) if reserve_packet(octets, *own) => {}
                 Event::PacketIn(_) => {
                     self.lost_packets += 1;
                     continue;
@@ -76,7 +89,7 @@ impl Deferred {
                     self.lost += count;
                     continue;
                 }
-                _ if self.lost == 0 && reserve(octets, *own, MEMORY) => {}
+                _ if self.lost == 0 && reserve(&HELD, octets, own.all, MEMORY) => {}
                 Event::Caused(_, events) => {
                     self.lost += events.len() as u64;
                     continue;
@@ -86,8 +99,10 @@ impl Deferred {
                     continue;
                 }
             }
-            *own += octets;
-            self.octets += octets;
+            for sum in [&mut *own, &mut self.octets] {
+                sum.all += octets;
+                sum.packets += packets;
+            }
             self.events.push(event);
         }
     }
@@ -103,17 +118,31 @@ impl Deferred {
 
 impl Drop for Deferred {
     fn drop(&mut self) {
-        HELD.fetch_sub(self.octets, Ordering::Relaxed);
+        HELD.fetch_sub(self.octets.all, Ordering::Relaxed);
+        PACKETS_HELD.fetch_sub(self.octets.packets, Ordering::Relaxed);
     }
 }
 
-/// Reserves `octets` octets of memory for an event of the slow path, and counts them in [`HELD`]. `own` is the memory
+/// Reserves `octets` octets of memory for an event of the slow path, and counts them in `held`. `own` is the memory
 /// in octets that the queue of the bridge has already reserved. The queues of all bridges together may use `most`
 /// octets. Returns false and reserves nothing if the queue, including the event, would use more memory than is free
 /// before the reservation.
-fn reserve(octets: usize, own: usize, most: usize) -> bool {
+fn reserve(held: &AtomicUsize, octets: usize, own: usize, most: usize) -> bool {
     let fits = |held: usize| (own + octets <= most.checked_sub(held)?).then_some(held + octets);
-    HELD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+}
+
+/// Reserves memory for a packet-in event within the limit of packet-in events and the limit of all events. Returns
+/// false and reserves nothing if the event exceeds one of the limits.
+fn reserve_packet(octets: usize, own: Octets) -> bool {
+    if !reserve(&PACKETS_HELD, octets, own.packets, PACKET_MEMORY) {
+        return false;
+    }
+    let is_reserved = reserve(&HELD, octets, own.all, MEMORY);
+    if !is_reserved {
+        PACKETS_HELD.fetch_sub(octets, Ordering::Relaxed);
+    }
+    is_reserved
 }
 
 #[derive(Default)]
@@ -128,8 +157,8 @@ struct State {
     control: usize,
     /// Whether a thread processes an entry that it has removed from the queue.
     is_sending: bool,
-    /// Memory in octets of the events of the slow path in the queue.
-    octets: usize,
+    /// Memory of the events of the slow path in the queue.
+    octets: Octets,
     listener: Option<Listener>,
 }
 
@@ -253,7 +282,7 @@ impl EventQueue {
     fn next(&self, state: &mut State) -> Option<Turn<'_>> {
         let entry = state.entries.pop_front()?;
         state.is_sending = true;
-        let octets = if let Entry::SlowPath(deferred) = &entry { deferred.octets } else { 0 };
+        let octets = if let Entry::SlowPath(deferred) = &entry { deferred.octets } else { Octets::default() };
         let is_control = matches!(entry, Entry::Control(_));
         Some(Turn { queue: self, entry: Some(entry), listener: state.listener.clone(), is_control, octets })
     }
@@ -272,8 +301,8 @@ pub(super) struct Turn<'a> {
     listener: Option<Listener>,
     /// Whether the entry belongs to a control thread.
     is_control: bool,
-    /// Memory in octets of the entry, as counted in [`State::octets`].
-    octets: usize,
+    /// Memory of the entry, as counted in [`State::octets`].
+    octets: Octets,
 }
 
 impl Turn<'_> {
@@ -300,7 +329,8 @@ impl Drop for Turn<'_> {
         state.is_sending = false;
         state.processed += 1;
         state.control -= usize::from(self.is_control);
-        state.octets -= self.octets;
+        state.octets.all -= self.octets.all;
+        state.octets.packets -= self.octets.packets;
         drop(state);
         self.queue.processed.notify_all();
     }

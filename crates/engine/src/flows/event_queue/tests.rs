@@ -272,7 +272,7 @@ fn waiting_events_of_the_slow_path_use_limited_memory() {
         for number in 0..1000 {
             change_as_slow_path(&tables, |pipeline| pipeline.push_event(packet(number, FRAME)));
         }
-        let octets = tables.events.state().octets;
+        let octets = tables.events.state().octets.all;
         assert!(octets > 0 && octets <= MEMORY / 4, "half of the half for packets");
         change_as_slow_path(&tables, |pipeline| pipeline.push_event(Event::Port(0, desc)));
         let (mut kept, mut lost, mut ports) = (0_u64, 0, 0);
@@ -291,7 +291,22 @@ fn waiting_events_of_the_slow_path_use_limited_memory() {
         assert!(kept > 0 && kept <= (MEMORY / FRAME) as u64 / 4, "{kept} packets");
         assert_eq!((kept + lost, ports), (1000, 1));
     });
-    assert_eq!(tables.events.state().octets, 0);
+    assert_eq!(tables.events.state().octets, Octets::default());
+}
+
+/// Checks that waiting events other than packet-ins leave memory for packet-ins of another bridge, even if these events
+/// use all memory that one bridge may use.
+#[test]
+fn other_events_of_one_bridge_leave_memory_for_packets_of_another() {
+    let name = "p".repeat(64 << 10).into();
+    let desc = PortDesc { number: 1, name, mac: packet::MacAddr([2; 6]), config: 0, state: 0, speed: 0 };
+    let (mut slow, mut own) = (Deferred::default(), Octets::default());
+    slow.add((0..400).map(|_| Event::Port(0, desc.clone())).collect(), &mut own);
+    assert!(slow.lost > 0 && own.all > 0 && own.packets == 0, "the memory of the bridge is used up");
+    let (mut other, mut own) = (Deferred::default(), Octets::default());
+    other.add(vec![packet(1, 0)], &mut own);
+    assert_eq!((other.events.len(), other.lost_packets), (1, 0));
+    assert_eq!(own.packets, own.all);
 }
 
 /// Checks that the events of later changes are passed to the listener after the listener has panicked.
@@ -341,7 +356,7 @@ fn the_slow_path_takes_over_after_a_panic() {
     assert_eq!(numbers(&reports.try_recv().unwrap()), [2]);
     assert_eq!((is_done.try_recv(), is_done.try_recv()), (Ok(0), Ok(1)));
     assert_eq!(numbers(&reports.try_recv().unwrap()), [3]);
-    assert_eq!(tables.events.state().octets, 0);
+    assert_eq!(tables.events.state().octets, Octets::default());
 }
 
 fn all() -> FlowFilter {
