@@ -87,8 +87,16 @@ struct Member {
     controller: bool,
     /// Whether the session has flow monitors.
     monitoring: bool,
-    /// Flag, shared with the session, that is true if an update for the session's flow monitors was dropped.
-    behind: Arc<AtomicBool>,
+    /// State, shared with the session, of whether an update for the session's flow monitors was dropped.
+    behind: Arc<Behind>,
+}
+
+/// Whether an update for the flow monitors of a session was dropped.
+#[derive(Debug, Default)]
+struct Behind {
+    flag: AtomicBool,
+    /// Wakes a session that waits for its peer when the flag is set.
+    set: Notify,
 }
 
 impl Member {
@@ -111,7 +119,8 @@ impl Member {
     /// controller no longer knows the current flow entries.
     fn is_behind(&self) {
         if self.monitoring {
-            self.behind.store(true, Ordering::Relaxed);
+            self.behind.flag.store(true, Ordering::Relaxed);
+            self.behind.set.notify_waiters();
             // If the queue is full, the session checks the flag after processing a notice.
             let _ = self.to.try_send(Notice::Behind);
         }
@@ -203,7 +212,7 @@ pub(crate) struct SessionSeat {
     hears_requests: bool,
     pub notices: mpsc::Receiver<Notice>,
     pub lost: Arc<AtomicU64>,
-    behind: Arc<AtomicBool>,
+    behind: Arc<Behind>,
     demoted: Arc<AtomicBool>,
 }
 
@@ -265,8 +274,7 @@ impl ConnectionManager {
     /// connected. The bridge has been informed about the session when [`SessionSeat::told`] returns.
     pub fn join(self: &Arc<Self>, controller: bool) -> SessionSeat {
         let (to, notices) = mpsc::channel(QUEUE);
-        let (lost, behind, demoted) =
-            (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default(), Arc::default());
+        let (lost, behind, demoted) = (Arc::<AtomicU64>::default(), Arc::<Behind>::default(), Arc::default());
         let mut state = self.state();
         let id = state.next;
         state.next += 1;
@@ -528,7 +536,7 @@ impl SessionSeat {
             if let Some(member) = self.manager.state().members.get_mut(&self.id) {
                 member.monitoring = on;
             }
-            self.behind.store(false, Ordering::Relaxed);
+            self.behind.flag.store(false, Ordering::Relaxed);
             if on {
                 self.manager.interest.rules.fetch_add(1, Ordering::Relaxed);
             } else {
@@ -539,7 +547,18 @@ impl SessionSeat {
 
     /// Returns whether this session monitors flow entries and has missed changes of flow entries.
     pub fn is_behind(&self) -> bool {
-        self.monitoring && self.behind.load(Ordering::Relaxed)
+        self.monitoring && self.behind.flag.load(Ordering::Relaxed)
+    }
+
+    /// Waits until this session monitors flow entries and has missed changes of flow entries.
+    pub async fn fell_behind(&self) {
+        loop {
+            let set = self.behind.set.notified();
+            if self.is_behind() {
+                return;
+            }
+            set.await;
+        }
     }
 
     /// Sets whether this session receives table misses (packets that match no flow entry).

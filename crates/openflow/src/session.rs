@@ -630,8 +630,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    /// Sends the buffered replies. Ends the session with an error if the peer does not read the
-    /// replies in time (see `credit`).
+    /// Sends the buffered replies. Returns an error, which ends the session, if the peer does not read the replies in
+    /// time (see `credit`), or if the session misses changes of flow entries while it waits for the peer. The memory of
+    /// the notices that wait for the session is then free for other sessions.
     async fn flush(&mut self) -> Result<(), Ended> {
         // An echo reply may have been sent in part. If another task holds the lock, it may wait for a peer
         // that does not read. Then, the time limit applies also to the lock.
@@ -642,7 +643,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let octets = u32::try_from(self.out.len()).unwrap_or(u32::MAX);
         let most = self.credit + Duration::from_secs(1) * octets / LEAST_RATE;
         let begin = Instant::now();
-        tokio::time::timeout(most, sent).await.map_err(|_| Ended::Stuck)??;
+        let sent = tokio::select! {
+            biased;
+            sent = tokio::time::timeout(most, sent) => match sent {
+                Ok(sent) => sent.map_err(Ended::from),
+                Err(_) => Err(Ended::Stuck),
+            },
+            () = self.seat.fell_behind() => Err(Ended::Behind),
+        };
+        if sent.is_err() {
+            // A part of the messages may have been sent, so that they cannot be sent again.
+            self.out.clear();
+        }
+        sent?;
         self.credit = most.saturating_sub(begin.elapsed()).min(self.options.patience);
         self.overheard(&self.out);
         self.out.clear();

@@ -110,6 +110,28 @@ async fn a_monitor_that_is_too_far_behind_ends() {
     controllers.shutdown().await;
 }
 
+/// Checks that a session with flow monitors ends as soon as it misses a change, even while its peer reads nothing. The
+/// memory of the notifications that wait for the session is then free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_monitor_that_reads_nothing_ends_when_it_misses_a_change() {
+    let (bridge, controllers, at) = listening_with(|target| target.patience = Duration::from_secs(600)).await;
+    let mut deaf = Peer::connect(at, 5).await;
+    deaf.send(18, 1, &monitors([(1, 2, 0)])).await;
+    assert_eq!(deaf.wait_for(19).await.1, 1);
+    let note = Instructions::apply(vec![Action::Note(vec![0; 60_000])]);
+    let changes = (0..1000).map(|number: u32| {
+        let matching = Match::ANY.with(switch::flow::Field::Reg0, number.into());
+        switch::flow::Mod::Flow(Box::new(FlowMod::add(0, 1, matching, note.clone())))
+    });
+    bridge.fresh.store(true, Ordering::Relaxed);
+    let origin = switch::flow::Origin { session: 99, xid: 1 };
+    openflow::Datapath::modify_for(&*bridge, changes.collect(), origin).unwrap();
+    eventually("the session has ended", || controllers.status()[0].sessions == 0).await;
+    let why = controllers.status()[0].last_error.clone().unwrap();
+    assert!(why.contains("monitor anew"), "{why}");
+    controllers.shutdown().await;
+}
+
 /// Checks that a session yields to other tasks between the events of one request, and not only between requests. One
 /// request can cause several hundred events, and a session may have 1,024 flow monitors.
 #[test]
