@@ -3,7 +3,7 @@
 //! manages the roles of controllers.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use switch::flow::{Event, FlowError, Mod, Origin, PacketOut};
@@ -12,6 +12,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
 use crate::budget;
 use crate::datapath::{Datapath, Outcome, Reservation, TableMod};
 use crate::events::{Interest, SharedEvent, Subscription, is_about_rules, is_for_all};
+use crate::losses::Losses;
 use crate::wire::{HEADER, Header};
 
 /// Maximum number of notices, such as bridge events, in the queue of one OpenFlow session.
@@ -77,7 +78,8 @@ impl Drop for Pending {
 
 struct Member {
     to: mpsc::Sender<Notice>,
-    lost: Arc<AtomicU64>,
+    /// Lost messages to the target of the session.
+    lost: Arc<Losses>,
     /// Memory in octets that the bridge events in the session's queue use.
     octets: Arc<AtomicUsize>,
     role: Role,
@@ -108,7 +110,7 @@ impl Member {
         let pending = if has_room { Pending::new(told, &self.octets) } else { None };
         let sent = pending.is_some_and(|pending| self.to.try_send(Notice::Event(pending)).is_ok());
         if !sent {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.lost.add(1);
             if is_about_rules(&told.event) {
                 self.is_behind();
             }
@@ -211,7 +213,7 @@ pub(crate) struct SessionSeat {
     /// Whether the session receives copies of other sessions' group and meter requests.
     hears_requests: bool,
     pub notices: mpsc::Receiver<Notice>,
-    pub lost: Arc<AtomicU64>,
+    lost: Arc<Losses>,
     behind: Arc<Behind>,
     demoted: Arc<AtomicBool>,
 }
@@ -271,10 +273,11 @@ impl ConnectionManager {
     }
 
     /// Registers an OpenFlow session. `controller` is true if the peer is a controller to which the bridge has
-    /// connected. The bridge has been informed about the session when [`SessionSeat::told`] returns.
-    pub fn join(self: &Arc<Self>, controller: bool) -> SessionSeat {
+    /// connected. `lost` counts the messages to the peer that are dropped. The bridge has been informed about the
+    /// session when [`SessionSeat::told`] returns.
+    pub fn join(self: &Arc<Self>, controller: bool, lost: Arc<Losses>) -> SessionSeat {
         let (to, notices) = mpsc::channel(QUEUE);
-        let (lost, behind, demoted) = (Arc::<AtomicU64>::default(), Arc::<Behind>::default(), Arc::default());
+        let (behind, demoted) = (Arc::<Behind>::default(), Arc::default());
         let mut state = self.state();
         let id = state.next;
         state.next += 1;
@@ -450,19 +453,26 @@ impl ConnectionManager {
         let told = Arc::new(told);
         for member in self.state().members.values() {
             if let Event::Lost(count) = told.event {
-                member.lost.fetch_add(count, Ordering::Relaxed);
+                member.lost.add(count);
                 member.is_behind();
             } else if let Event::LostPackets(count) = told.event {
-                member.lost.fetch_add(count, Ordering::Relaxed);
+                member.lost.add(count);
             } else if for_all || member.monitoring {
                 member.tell(&told);
             }
         }
     }
 
-    /// Distributes the events of the bridge to the sessions. Returns when the bridge is dropped.
+    /// Distributes the events of the bridge to the sessions. Events that did not fit into the queue of the bridge count
+    /// as lost for each session. Returns when the bridge is dropped.
     pub async fn run(self: Arc<Self>, mut subscription: Subscription) {
+        let mut counted = 0;
         while let Some(told) = subscription.events.recv().await {
+            let lost = subscription.lost.load(Ordering::Relaxed);
+            if lost > counted {
+                self.state().members.values().for_each(|member| member.lost.add(lost - counted));
+                counted = lost;
+            }
             if subscription.missed.swap(0, Ordering::Relaxed) > 0 {
                 self.state().members.values().for_each(Member::is_behind);
             }
@@ -598,7 +608,7 @@ impl Drop for SessionSeat {
         self.hear_misses(false);
         self.hear_requests(false);
         let dropped = self.manager.datapath.session_ended(self.id);
-        self.lost.fetch_add(dropped as u64, Ordering::Relaxed);
+        self.lost.add(dropped as u64);
         self.manager.leave(self.id);
     }
 }

@@ -29,6 +29,7 @@ pub mod controllers;
 pub mod datapath;
 mod events;
 pub mod fuzz;
+mod losses;
 mod session;
 pub mod sockets;
 pub mod target;

@@ -431,7 +431,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         Err(_) => return Ended::Silent(PATIENCE),
     };
     options.activity.admit();
-    let seat = manager.join(options.controller);
+    let seat = manager.join(options.controller, Arc::clone(&board.lost));
     tokio::select! {
         () = seat.told() => {}
         () = until(&mut stopped) => return Ended::Stopped,
@@ -471,9 +471,8 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         // The packets of a peer that closes the connection immediately are still sent.
         let _ = tokio::time::timeout(LINGER, session.packet_outs.drained()).await;
     }
-    let (lost, number) = (Arc::clone(&session.seat.lost), session.number);
+    let number = session.number;
     drop(session);
-    board.lost.fetch_add(lost.load(Ordering::Relaxed), Ordering::Relaxed);
     board.left(number);
     ended
 }

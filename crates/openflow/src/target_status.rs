@@ -2,13 +2,13 @@
 //! status.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
 
 use crate::connection_manager::Role;
+use crate::losses::Losses;
 use crate::target::Address;
 use crate::wire::Version;
 
@@ -37,7 +37,8 @@ pub struct Status {
     /// Time when the last session ended. `None` if no session has ended.
     pub left: Option<Instant>,
     /// Number of messages to the target that were dropped, because the controller did not read them in time or
-    /// because they exceeded the target's rate limit.
+    /// because they exceeded the target's rate limit. A message to several sessions of a listener counts for each
+    /// session.
     pub lost: u64,
 }
 
@@ -61,7 +62,7 @@ struct Values {
 /// [`Controllers::status`](crate::Controllers::status) reads the status.
 pub(crate) struct TargetStatus {
     values: Mutex<Values>,
-    pub lost: AtomicU64,
+    pub lost: Arc<Losses>,
     /// Permits for concurrent dumps (replies that list many objects) in all sessions of the target.
     pub dumps: Arc<Semaphore>,
 }
@@ -69,6 +70,7 @@ pub(crate) struct TargetStatus {
 impl TargetStatus {
     /// Returns the status of a target that has had no session yet.
     pub fn new(address: Address) -> TargetStatus {
+        let lost = Arc::new(Losses::new(&address));
         let status = Status {
             address,
             connected: false,
@@ -82,7 +84,7 @@ impl TargetStatus {
         };
         TargetStatus {
             values: Mutex::new(Values { status, sessions: BTreeMap::new(), next: 0 }),
-            lost: AtomicU64::new(0),
+            lost,
             dumps: Arc::new(Semaphore::new(OWN_DUMPS)),
         }
     }
@@ -96,7 +98,7 @@ impl TargetStatus {
             role: oldest.map_or(Role::Equal, |session| session.role),
             version: oldest.map(|session| session.version),
             sessions: values.sessions.len(),
-            lost: self.lost.load(Ordering::Relaxed),
+            lost: self.lost.count(),
             ..values.status.clone()
         }
     }

@@ -209,8 +209,8 @@ fn watch_over(name: &BridgeName, led: &mut Sessions) {
     led.alone = alone;
 }
 
-/// Writes the connection status of all controllers into their rows in the database. The elapsed seconds in the status
-/// are updated only if `clock` is `true` or the connection state has changed.
+/// Writes the connection status of all controllers into their rows in the database. The elapsed seconds and the number
+/// of lost messages in the status are updated only if `clock` is `true` or the connection state has changed.
 fn tell(database: &Database, sessions: &Led, clock: bool) {
     let desired = Arc::clone(&database.layout.borrow().desired);
     let before = database.controllers.borrow().clone();
@@ -228,9 +228,9 @@ fn tell(database: &Database, sessions: &Led, clock: bool) {
             if let Some(before) =
                 before.get(row).filter(|before| !clock && before.is_connected == own.connected)
             {
-                for key in SECONDS {
-                    if let Some(seconds) = before.status.get(key) {
-                        says.insert(key.to_owned(), seconds.clone());
+                for key in SECONDS.into_iter().chain([LOST]) {
+                    if let Some(value) = before.status.get(key) {
+                        says.insert(key.to_owned(), value.clone());
                     }
                 }
             }
@@ -249,6 +249,10 @@ fn tell(database: &Database, sessions: &Led, clock: bool) {
 /// connection does not change.
 const SECONDS: [&str; 2] = ["sec_since_connect", "sec_since_disconnect"];
 
+/// Key of the column `status` (table Controller) whose value is the number of lost messages to the controller. Open
+/// vSwitch does not have this key.
+const LOST: &str = "lost_messages";
+
 /// Returns the status of an OpenFlow session in the form of the column `status` (ovs-vswitchd.conf.db(5), table
 /// Controller).
 fn says(status: &Status) -> BTreeMap<String, String> {
@@ -266,6 +270,9 @@ fn says(status: &Status) -> BTreeMap<String, String> {
     }
     if let Some(error) = &status.last_error {
         says.insert("last_error".to_owned(), error.clone());
+    }
+    if status.lost > 0 {
+        says.insert(LOST.to_owned(), status.lost.to_string());
     }
     says
 }

@@ -3,7 +3,6 @@
 
 use std::cell::LazyCell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use switch::flow::{
     Event, Field, FlowStats, ForwardedRequest, Instructions, Origin, PacketIn, Reason, port as port_number,
@@ -92,7 +91,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     fn count(&self, put: Result<(), TooLong>) {
         if let Err(error) = put {
             tracing::debug!("a notification is left out: {error}");
-            self.board.lost.fetch_add(1, Ordering::Relaxed);
+            self.board.lost.add(1);
         }
     }
 
@@ -204,7 +203,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             return;
         }
         if packet.continuation.as_ref().is_some_and(|left| left.is_too_long) {
-            self.board.lost.fetch_add(1, Ordering::Relaxed);
+            self.board.lost.add(1);
             return;
         }
         let Some(scheduler) = &mut self.packet_ins else {
@@ -216,7 +215,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         scheduler.push(in_port, told.octets(), QueuedPacketIn { told: Arc::clone(told), index });
         self.send_packet_ins();
         let dropped = self.packet_ins.as_mut().map_or(0, PacketInScheduler::trim);
-        self.board.lost.fetch_add(dropped, Ordering::Relaxed);
+        self.board.lost.add(dropped);
     }
 
     /// Sends the queued packet-ins that the rate limit permits now, until the buffer of messages is full.

@@ -90,6 +90,54 @@ async fn a_full_queue_loses_no_demotion() {
     controllers.shutdown().await;
 }
 
+/// Checks that the status counts the lost messages of a session that is still connected.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn losses_of_a_connected_session_are_counted() {
+    let (bridge, controllers, listeners) = controlled(|_| {}).await;
+    let mut one = accept(&listeners[0], 5).await;
+    let mut two = accept(&listeners[1], 5).await;
+    assert_eq!(two.role(0, 0).await.2[..4], [0, 0, 0, 1]);
+    hold_up(&bridge, &mut one, &[]).await;
+    let desc = bridge.lock().ports[0].clone();
+    for _ in 0..11 {
+        (0..100).for_each(|_| bridge.tell(&switch::flow::Event::Port(2, desc.clone())));
+        for _ in 0..100 {
+            assert_eq!(two.next().await.0, 12);
+        }
+    }
+    let address = Address::Tcp(listeners[0].local_addr().unwrap());
+    let status = controllers.status().into_iter().find(|status| status.address == address).unwrap();
+    assert!(status.connected);
+    assert_eq!(status.lost, 1100 - 1024);
+    controllers.shutdown().await;
+}
+
+/// Checks that the status counts the events that did not fit into the queue of the bridge.
+#[test]
+fn losses_of_the_queue_of_the_bridge_are_counted() {
+    const EVENTS: u64 = 6000;
+    // With one thread, the connection manager receives no event while the bridge queues events.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (bridge, controllers, listeners) = controlled(|_| {}).await;
+        let mut peer = accept(&listeners[0], 5).await;
+        assert!(peer.until_barrier().await.is_empty());
+        let desc = bridge.lock().ports[0].clone();
+        (0..EVENTS).for_each(|_| bridge.tell(&switch::flow::Event::Port(2, desc.clone())));
+        let mut received = 0;
+        loop {
+            let lost: u64 = controllers.status().iter().map(|status| status.lost).sum();
+            if received + lost >= EVENTS {
+                break;
+            }
+            assert_eq!(peer.next().await.0, 12, "{received} received, {lost} lost");
+            received += 1;
+        }
+        assert!(received < 4096 + 1, "{received} received");
+        controllers.shutdown().await;
+    });
+}
+
 /// Checks that a new client of a listener does not change the role that the status of the listener shows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_role_of_a_listener_is_that_of_the_oldest_session() {
