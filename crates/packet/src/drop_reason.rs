@@ -87,7 +87,7 @@ drop_reasons! {
     IgmpTruncated = 21, "igmp-truncated",
         "The packet ends inside its IGMP message; look for a broken sender.";
     MulticastControlBad = 22, "multicast-control-bad",
-        "An IGMP or MLD message has a wrong checksum, hop limit or record count; look for a broken or hostile host.";
+        "A frame that is or may be IGMP or MLD is a fragment, is sent to the broadcast address, has more tags or extension headers than are read, or has a wrong checksum, hop limit or record count; look for a broken or hostile host.";
     L4BadChecksum = 23, "l4-bad-checksum",
         "The transport checksum is wrong; look for corruption on the path or a sender whose checksum offload is not completed.";
 

@@ -7,9 +7,10 @@
 use std::net::IpAddr;
 
 use packet::igmp::kind as igmp;
+use packet::ipv6_ext::is_extension;
 use packet::mld::kind as mld;
 use packet::record::{FloodClass, NoRecord, Recorder, Step, TagChange};
-use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, ip_proto};
+use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, ethertype, ip_proto};
 
 use crate::bridge::Bridge;
 use crate::decision::{Decision, TagForm};
@@ -28,42 +29,50 @@ enum Control {
     Report,
     /// A query, which is flooded to all ports.
     Query,
+    /// A frame that may hold a report or query but cannot be examined. The frame is dropped: a host that accepts a
+    /// report from the frame suppresses its own report, and the bridge then restricts the group without that host.
+    Unreadable,
 }
 
 impl Bridge {
     /// Returns the decision for a frame whose destination is a group address outside 01:80:c2:00:00:00 to 0f.
     #[inline(never)]
     pub(crate) fn multicast(&self, key: &FlowKey, layers: &Layers, vid: u16, form: TagForm) -> Decision {
-        let flood = |class, punt| Decision::Flood { vid, class, form, punt };
-        if key.eth_dst().is_broadcast() {
-            return flood(FloodClass::Broadcast, false);
+        let is_broadcast = key.eth_dst().is_broadcast();
+        let class = if is_broadcast { FloodClass::Broadcast } else { FloodClass::Multicast };
+        let flood = |punt| Decision::Flood { vid, class, form, punt };
+        if !self.view.snooping {
+            return flood(false);
         }
-        let everybody = flood(FloodClass::Multicast, false);
-        if !self.view.snooping || layers.l3().is_none() {
-            return everybody;
+        let control = control(key, layers, form);
+        if control == Some(Control::Unreadable) || is_broadcast && control.is_some() {
+            return Decision::Drop(DropReason::MulticastControlBad);
+        }
+        if is_broadcast || layers.l3().is_none() {
+            return flood(false);
         }
         let group = match key.l3_kind() {
             L3Kind::Ipv4 => IpAddr::V4(key.ipv4_dst()),
             L3Kind::Ipv6 => IpAddr::V6(key.ipv6_dst()),
-            L3Kind::Arp | L3Kind::None => return everybody,
+            L3Kind::Arp | L3Kind::None => return flood(false),
         };
-        match control(key, layers) {
-            Some(Control::Query) => return flood(FloodClass::Multicast, true),
+        match control {
+            Some(Control::Query) => return flood(true),
             Some(Control::Report) => {
                 let list = self.groups.routers(vid, Family::of(group));
                 return Decision::Group { list, vid, form, punt: true };
             }
-            None => {}
+            Some(Control::Unreadable) | None => {}
         }
         if key.proto() == PIM && is_all_pim_routers(group) {
-            return flood(FloodClass::Multicast, true);
+            return flood(true);
         }
         if !is_prunable(group) {
-            return everybody;
+            return flood(false);
         }
         match self.groups.find(vid, group) {
             Some(list) => Decision::Group { list, vid, form, punt: false },
-            None => everybody,
+            None => flood(false),
         }
     }
 
@@ -158,26 +167,51 @@ impl<'a> Spread<'a> {
 }
 
 /// Classifies IGMP and MLD messages by type. Returns `None` for messages of other types, which are forwarded
-/// as data (RFC 4541 section 2.1.1, item 5).
-fn control(key: &FlowKey, layers: &Layers) -> Option<Control> {
-    if layers.l4().is_none() || layers.is_fragment() {
-        return None;
+/// as data (RFC 4541 section 2.1.1, item 5), and for all other frames.
+fn control(key: &FlowKey, layers: &Layers, form: TagForm) -> Option<Control> {
+    if layers.l3().is_none() {
+        return hides_ip(key, form).then_some(Control::Unreadable);
     }
+    // No host sends IGMP or MLD in fragments. The second fragment of a message does not show the type.
+    let is_readable = layers.l4().is_some() && !layers.is_fragment();
     // The flow key holds the type of the message in place of the source port.
-    let message = u8::try_from(key.src_port()).ok()?;
+    let message = u8::try_from(key.src_port()).ok();
     match (key.l3_kind(), key.proto()) {
-        (L3Kind::Ipv4, ip_proto::IGMP) => match message {
+        (L3Kind::Ipv4, ip_proto::IGMP) | (L3Kind::Ipv6, ip_proto::ICMPV6) if !is_readable => {
+            Some(Control::Unreadable)
+        }
+        (L3Kind::Ipv4, ip_proto::IGMP) => match message? {
             igmp::QUERY => Some(Control::Query),
             igmp::REPORT_V1 | igmp::REPORT_V2 | igmp::LEAVE | igmp::REPORT_V3 => Some(Control::Report),
             _ => None,
         },
-        (L3Kind::Ipv6, ip_proto::ICMPV6) => match message {
+        (L3Kind::Ipv6, ip_proto::ICMPV6) => match message? {
             mld::QUERY => Some(Control::Query),
             mld::REPORT | mld::DONE | mld::REPORT_V2 => Some(Control::Report),
             _ => None,
         },
+        // Parsing stopped at an extension header, and MLD may follow.
+        (L3Kind::Ipv6, next_header) if is_extension(next_header) => Some(Control::Unreadable),
         _ => None,
     }
+}
+
+/// Returns whether a frame without an IP header in its flow key may hold an IP packet that hosts of the VLAN accept.
+/// This is the case if a third tag follows two tags of which none but the tag of the VLAN names a VLAN: hosts remove
+/// any number of priority tags, whereas [`FlowKey::extract`] reads two tags.
+fn hides_ip(key: &FlowKey, form: TagForm) -> bool {
+    matches!(key.eth_type(), ethertype::VLAN | ethertype::SERVICE_VLAN) && !has_other_vlan(key, form)
+}
+
+/// Returns whether the frame carries a tag that names a VLAN, apart from the tag that assigned the frame to its VLAN.
+/// Such a frame belongs to an inner network (stacked tags), and the hosts of the VLAN do not accept its content.
+fn has_other_vlan(key: &FlowKey, form: TagForm) -> bool {
+    let names_vlan = |tci: u16| tci & 0xfff != 0;
+    let is_outer_other = match form {
+        TagForm::Tagged | TagForm::Priority => false,
+        TagForm::Untagged | TagForm::Opaque => names_vlan(key.outer_tci()),
+    };
+    is_outer_other || names_vlan(key.inner_tci())
 }
 
 fn is_all_pim_routers(group: IpAddr) -> bool {

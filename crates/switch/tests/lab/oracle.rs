@@ -223,6 +223,9 @@ impl Oracle {
     /// Determines the outcome for a frame from its destination address (8.6.3).
     fn destination(&self, member: &BridgePortConfig, frame: &Frame, vid: u16) -> Destination {
         if frame.dst == MacAddr::BROADCAST {
+            if self.config.snooping && is_membership_message(frame.payload) {
+                return Destination::Drop(DropReason::MulticastControlBad);
+            }
             return Destination::Many { class: Many::Broadcast, only: None, punted: false };
         }
         if frame.dst.0[0] & 1 == 1 {
@@ -346,6 +349,14 @@ enum Destination {
     Drop(DropReason),
     One(u16),
     Many { class: Many, only: Option<Vec<u16>>, punted: bool },
+}
+
+/// Returns whether the payload is an IGMP or MLD report, leave or query.
+fn is_membership_message(payload: Payload) -> bool {
+    matches!(
+        payload,
+        Payload::Igmp(_, 0x11 | 0x12 | 0x16 | 0x17 | 0x22) | Payload::Icmp6(_, 130 | 131 | 132 | 143)
+    )
 }
 
 fn storm_reason(class: Many) -> DropReason {

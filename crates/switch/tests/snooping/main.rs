@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod evasion;
 mod hostile;
 #[path = "../lab/mod.rs"]
 mod lab;
