@@ -100,7 +100,8 @@ impl SnoopedCopies {
 
 /// Maximum rate, in copies per second, at which the snooper gets one port's IGMP, MLD and PIM messages. Hosts answer a
 /// query within ten seconds. Even if a port has the maximum number of groups
-/// ([`crate::SnooperConfig::max_groups_per_port`]), the answers of its hosts stay below this rate.
+/// ([`crate::SnooperConfig::max_groups_per_port`]) in one VLAN, the answers of its hosts stay below this rate. If the
+/// rate is exceeded, the port receives all groups.
 pub(crate) const SNOOPED_RATE: u32 = 100;
 /// Burst size, in copies, for the rate limit [`SNOOPED_RATE`]. A burst fills only a small part of the queue from a
 /// worker to the snooper.

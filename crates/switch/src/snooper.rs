@@ -53,7 +53,7 @@ pub struct SnooperConfig {
     pub fast_leave: bool,
     /// Maximum number of multicast groups of a bridge. A group in two VLANs counts twice.
     pub max_groups: usize,
-    /// Maximum number of groups of one port, over all its VLANs.
+    /// Maximum number of groups of one port in one VLAN.
     pub max_groups_per_port: u32,
 }
 
@@ -85,6 +85,8 @@ pub struct SnooperCounts {
     pub bad: u64,
     /// Number of joins refused because the port or the bridge was at its limit of groups.
     pub refused: u64,
+    /// Number of times that a port began to receive all groups, because a report from the port was lost or refused.
+    pub incomplete: u64,
 }
 
 /// Processes the multicast control messages that workers copy to the control thread, and tracks listeners and multicast
@@ -116,11 +118,13 @@ pub struct SnooperCounts {
 ///   ([`crate::BridgePortConfig::multicast_router`]) have no effect.
 /// - **Protected ports**: a query reduces the time only of listeners to which it is forwarded. A querier on a protected
 ///   port does not count as present, because its queries are not forwarded to other protected ports.
-/// - **Missed copies**: if copies of a port's messages did not reach the snooper (because of the limit of 100 copies
-///   per second, or because the queue was full), a report may be among the lost copies. The memberships of this port
-///   then last for at least [`SnooperConfig::member_secs`] more.
-/// - **Limits**: the number of groups is limited for each port and for each bridge. A listener beyond its port's limit
-///   receives the group only while the group is flooded. A group beyond the bridge's limit is flooded.
+/// - **Incomplete ports**: if copies of a port's messages did not reach the snooper (because of the limit of 100 copies
+///   per second, a storm limit, or a full queue), a report may be among the lost copies. The memberships of this port
+///   then last for at least [`SnooperConfig::member_secs`] more, and the port receives all groups for as long. After
+///   this time, the listeners on the port have answered a query again. The load of one VLAN of a trunk thus cannot
+///   remove listeners of another VLAN.
+/// - **Limits**: the number of groups is limited for each port and VLAN, and for each bridge. A port whose report is
+///   refused at a limit is incomplete in the VLAN of the report. A group beyond the bridge's limit is flooded.
 #[derive(Debug)]
 pub struct Snooper {
     config: SnooperConfig,
@@ -128,8 +132,13 @@ pub struct Snooper {
     groups: BTreeMap<(u16, IpAddr), BTreeMap<PortId, Member>>,
     routers: BTreeMap<(u16, Family), BTreeMap<PortId, u64>>,
     queriers: BTreeMap<(u16, Family), BTreeMap<IpAddr, Querier>>,
-    /// Number of groups with a listener on the port, for each port.
-    per_port: HashMap<PortId, u32>,
+    /// Number of groups with a listener on the port, for each port and VLAN.
+    per_port: HashMap<(PortId, u16), u32>,
+    /// Ports from which a copy for the snooper was recently lost. The ports receive all groups.
+    lossy: BTreeSet<PortId>,
+    /// Ports on which a join was recently refused, by VLAN, with the time in nanoseconds until which the port receives
+    /// all groups of the VLAN.
+    refused: BTreeMap<(u16, PortId), u64>,
     counts: SnooperCounts,
     changed: bool,
 }
@@ -209,6 +218,8 @@ impl Snooper {
             routers: BTreeMap::new(),
             queriers: BTreeMap::new(),
             per_port: HashMap::new(),
+            lossy: BTreeSet::new(),
+            refused: BTreeMap::new(),
             counts: SnooperCounts::default(),
             changed: false,
         }
@@ -264,7 +275,8 @@ impl Snooper {
             self.changed |= ports.len() != before;
         }
         self.routers.retain(|_, ports| !ports.is_empty());
-        let member_ns = u64::from(self.config.member_secs) * NS_PER_S;
+        self.note_incomplete(bridge, now.ns);
+        let member_ns = self.member_ns();
         let mut forgotten = Vec::new();
         for (&(vid, group), members) in &mut self.groups {
             let queriers = self.queriers.get(&(vid, Family::of(group)));
@@ -272,13 +284,14 @@ impl Snooper {
                 let reported_ns = bridge.snooped_incompletely(port).map_or(0, |last_ns| last_ns + member_ns);
                 let was_asked =
                     |querier: &Querier| querier.heard_by.contains(&port) && querier.asks_until_ns <= now.ns;
-                let is_full = || self.per_port.get(&port).copied() >= Some(self.config.max_groups_per_port);
+                let count = || self.per_port.get(&(port, vid)).copied();
+                let is_full = || count() >= Some(self.config.max_groups_per_port);
                 member.expires_ns.max(reported_ns) <= now.ns
                     && (member.has_left
                         || is_full()
                         || queriers.is_some_and(|all| all.values().any(was_asked)))
             };
-            forget(members, &mut forgotten, is_over);
+            forget(vid, members, &mut forgotten, is_over);
         }
         self.settle(forgotten);
     }
@@ -296,9 +309,10 @@ impl Snooper {
         for (&(vid, _), queriers) in &mut self.queriers {
             queriers.values_mut().for_each(|querier| querier.heard_by.retain(|port| carries(*port, vid)));
         }
+        self.refused.retain(|&(vid, port), _| carries(port, vid));
         let mut forgotten = Vec::new();
         for (&(vid, _), members) in &mut self.groups {
-            forget(members, &mut forgotten, |port, _| !carries(port, vid));
+            forget(vid, members, &mut forgotten, |port, _| !carries(port, vid));
         }
         self.settle(forgotten);
     }
@@ -315,7 +329,12 @@ impl Snooper {
             let queriers = self.queriers.get(&(group.vid.get(), Family::of(group.group)));
             queriers.is_some_and(|queriers| queriers.values().any(|querier| querier.restricts))
         };
-        let groups: Vec<GroupPorts> = self.groups().into_iter().filter(restricts).collect();
+        let mut groups: Vec<GroupPorts> = self.groups().into_iter().filter(restricts).collect();
+        for group in &mut groups {
+            let vid = group.vid.get();
+            let refused = self.refused.range((vid, PortId(0))..=(vid, PortId(u16::MAX)));
+            group.members.extend(self.lossy.iter().copied().chain(refused.map(|(&(_, port), _)| port)));
+        }
         Arc::new(Groups::new(&groups, &self.routers(), self.seed))
     }
 
@@ -327,6 +346,11 @@ impl Snooper {
             members: members.keys().copied().collect(),
         };
         self.groups.iter().map(ports).collect()
+    }
+
+    /// Returns the ports that receive all groups because a report from the port was recently lost or refused.
+    pub fn incomplete_ports(&self) -> BTreeSet<PortId> {
+        self.lossy.iter().copied().chain(self.refused.keys().map(|&(_, port)| port)).collect()
     }
 
     /// Returns the ports with multicast routers, for `show`.
@@ -369,6 +393,7 @@ impl Snooper {
         self.routers.clear();
         self.queriers.clear();
         self.per_port.clear();
+        self.refused.clear();
         self.changed = true;
     }
 
@@ -384,7 +409,7 @@ impl Snooper {
         if !is_prunable(group) {
             return false;
         }
-        let expires_ns = now_ns + u64::from(self.config.member_secs) * NS_PER_S;
+        let expires_ns = now_ns + self.member_ns();
         let listens = Member { since_ns: now_ns, expires_ns, has_left: false };
         let known = self.groups.get_mut(&(vid, group));
         if let Some(member) = known.and_then(|members| members.get_mut(&port)) {
@@ -394,9 +419,13 @@ impl Snooper {
             return since_ns + UNSOLICITED_NS <= now_ns;
         }
         let full = self.groups.len() >= self.config.max_groups && !self.groups.contains_key(&(vid, group));
-        let count = self.per_port.entry(port).or_default();
+        let count = self.per_port.entry((port, vid)).or_default();
         if full || *count >= self.config.max_groups_per_port {
             self.counts.refused += 1;
+            if self.refused.insert((vid, port), expires_ns).is_none() {
+                self.counts.incomplete += 1;
+                self.changed = true;
+            }
             return false;
         }
         *count += 1;
@@ -431,7 +460,7 @@ impl Snooper {
         let Some(members) = self.groups.get_mut(&(vid, group)) else { return };
         if self.config.fast_leave {
             let mut forgotten = Vec::new();
-            forget(members, &mut forgotten, |member, _| member == port);
+            forget(vid, members, &mut forgotten, |member, _| member == port);
             self.settle(forgotten);
         } else if let Some(member) = members.get_mut(&port) {
             member.has_left = true;
@@ -488,6 +517,25 @@ impl Snooper {
         queriers.insert(query.source, new);
     }
 
+    /// Updates the set of ports that receive all groups because reports of the port were recently lost or refused.
+    fn note_incomplete(&mut self, bridge: &Bridge, now_ns: u64) {
+        let before = self.refused.len();
+        self.refused.retain(|_, until_ns| *until_ns > now_ns);
+        self.changed |= self.refused.len() != before;
+        let member_ns = self.member_ns();
+        let has_lost = |port| bridge.snooped_incompletely(port).is_some_and(|at| at + member_ns > now_ns);
+        let lossy: BTreeSet<PortId> = bridge.ports().filter(|&port| has_lost(port)).collect();
+        if lossy != self.lossy {
+            self.counts.incomplete += lossy.difference(&self.lossy).map(|_| 1).sum::<u64>();
+            self.lossy = lossy;
+            self.changed = true;
+        }
+    }
+
+    fn member_ns(&self) -> u64 {
+        u64::from(self.config.member_secs) * NS_PER_S
+    }
+
     fn router(&mut self, port: PortId, vid: u16, family: Family, now_ns: u64) {
         let expires_ns = now_ns + u64::from(self.config.router_secs) * NS_PER_S;
         let known = self.routers.entry((vid, family)).or_default().insert(port, expires_ns);
@@ -495,15 +543,15 @@ impl Snooper {
     }
 
     /// Completes the removal of memberships: removes groups without listeners, and corrects the number of groups of
-    /// each port. `forgotten` holds the port of each removed membership.
-    fn settle(&mut self, forgotten: Vec<PortId>) {
+    /// each port. `forgotten` holds the port and the VLAN of each removed membership.
+    fn settle(&mut self, forgotten: Vec<(PortId, u16)>) {
         if forgotten.is_empty() {
             return;
         }
         self.changed = true;
         self.groups.retain(|_, members| !members.is_empty());
-        for port in forgotten {
-            if let Some(count) = self.per_port.get_mut(&port) {
+        for place in forgotten {
+            if let Some(count) = self.per_port.get_mut(&place) {
                 *count -= 1;
             }
         }
@@ -512,14 +560,15 @@ impl Snooper {
 }
 
 fn forget(
+    vid: u16,
     members: &mut BTreeMap<PortId, Member>,
-    forgotten: &mut Vec<PortId>,
+    forgotten: &mut Vec<(PortId, u16)>,
     unwanted: impl Fn(PortId, &Member) -> bool,
 ) {
     members.retain(|&port, member| {
         let gone = unwanted(port, member);
         if gone {
-            forgotten.push(port);
+            forgotten.push((port, vid));
         }
         !gone
     });

@@ -46,7 +46,12 @@ impl<R: Recorder> Pass<'_, R> {
                 match left.checked_sub(1) {
                     _ if member.bucket(class).is_none() => {}
                     Some(rest) => *left = rest,
-                    None => out[usize::from(at)] = Decision::Drop(storm_reason(class)),
+                    None => {
+                        if out[usize::from(at)].punts() && !R::DRY {
+                            member.snooped().miss(self.now.ns);
+                        }
+                        out[usize::from(at)] = Decision::Drop(storm_reason(class));
+                    }
                 }
             }
         }

@@ -13,12 +13,6 @@ fn mld_report() -> Vec<u8> {
     mld_from(LINK_LOCAL, NEWS6, mld::kind::REPORT, NEWS6)
 }
 
-/// Returns the frame with VLAN tags. Each tag is given by its TPID and its VLAN identifier.
-fn with_tags(frame: &[u8], tags: &[(u16, u16)]) -> Vec<u8> {
-    let tags = tags.iter().flat_map(|(tpid, vid)| [tpid.to_be_bytes(), vid.to_be_bytes()].concat());
-    [frame[..12].to_vec(), tags.collect(), frame[12..].to_vec()].concat()
-}
-
 /// Returns the two fragments of an IPv4 packet without options, which are cut 8 octets after the IP header.
 fn fragments4(proto: u8, group: Ipv4Addr, payload: &[u8]) -> [Vec<u8>; 2] {
     [(0, &payload[..8]), (8, &payload[8..])].map(|(offset, part)| {

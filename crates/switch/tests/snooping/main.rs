@@ -8,6 +8,7 @@ mod hostile;
 #[path = "../lab/mod.rs"]
 mod lab;
 mod mld_messages;
+mod shared_ports;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -71,9 +72,14 @@ impl Lab {
     /// Sends a frame through the bridge, and returns the frame's output ports. If the bridge punts the frame, the
     /// snooper processes a copy.
     fn send(&mut self, port: u16, bytes: &[u8]) -> Vec<u16> {
+        self.send_in(1, port, bytes)
+    }
+
+    /// Sends a frame like [`Lab::send`]. `vid` is the VLAN to which the bridge assigns the frame.
+    fn send_in(&mut self, vid: u16, port: u16, bytes: &[u8]) -> Vec<u16> {
         let outcome = self.driven.send_bytes(port, bytes, self.now());
         if outcome.punted {
-            self.snooper.handle(&self.driven.bridge, PortId(port), 1, bytes, self.now());
+            self.snooper.handle(&self.driven.bridge, PortId(port), vid, bytes, self.now());
             self.publish();
         }
         outcome.outputs.into_iter().map(|(port, _)| port).collect()
@@ -115,6 +121,12 @@ fn udp4(group: Ipv4Addr) -> Vec<u8> {
 fn udp6(group: Ipv6Addr) -> Vec<u8> {
     let eth = PacketBuilder::eth(station(4), MacAddr::for_ipv6_multicast(group));
     eth.ipv6(LINK_LOCAL, group).udp(5000, 5000).payload(b"news").build()
+}
+
+/// Returns the frame with VLAN tags. Each tag is given by its TPID and its VLAN identifier.
+fn with_tags(frame: &[u8], tags: &[(u16, u16)]) -> Vec<u8> {
+    let tags = tags.iter().flat_map(|(tpid, vid)| [tpid.to_be_bytes(), vid.to_be_bytes()].concat());
+    [frame[..12].to_vec(), tags.collect(), frame[12..].to_vec()].concat()
 }
 
 fn igmp_to(src: Ipv4Addr, to: Ipv4Addr, message: IgmpRepr, payload: &[u8]) -> Vec<u8> {
