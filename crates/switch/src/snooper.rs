@@ -4,6 +4,7 @@
 //! See [`Snooper`] for the timers and the reasons for them.
 
 mod message;
+mod reporters;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -15,7 +16,8 @@ use crate::bridge::Bridge;
 use crate::config::Now;
 use crate::groups::{Family, GroupPorts, Groups, RouterPorts};
 use crate::multicast::is_prunable;
-use message::{Event, Query};
+use message::{Event, LONGEST_RESPONSE_NS, Query};
+use reporters::Reporters;
 
 const NS_PER_S: u64 = 1_000_000_000;
 /// Last member query count (RFC 3376 section 8.11): the number of queries that a router sends before it
@@ -108,7 +110,9 @@ pub struct SnooperCounts {
 /// - **Queriers**: a querier is identified by its IP source address. A querier counts as present when reports from a
 ///   port other than its own follow one of its queries within the response time. This excludes queries with a forged
 ///   source (an address of another subnet under `rp_filter`, or a listener's own address): hosts may discard such
-///   queries and send no reports.
+///   queries and send no reports. A querier does not count if reports with its address come from another port.
+/// - **Answers**: a report counts as an answer to a querier only if no other query can have caused the report: no other
+///   querier, no query about a group, no rejected query, and no query among the lost copies of a port.
 /// - **Leave**: with `fast_leave` a leave ends the membership immediately. Otherwise, if a querier is present, the
 ///   querier's next query about the group reduces the remaining time of the ports that have sent a leave to twice the
 ///   response time, and remaining listeners on these ports answer. The time of other ports does not change. Without a
@@ -139,6 +143,13 @@ pub struct Snooper {
     /// Ports on which a join was recently refused, by VLAN, with the time in nanoseconds until which the port receives
     /// all groups of the VLAN.
     refused: BTreeMap<(u16, PortId), u64>,
+    /// IP sources of recent reports.
+    reporters: Reporters,
+    /// Time, in nanoseconds, until which hosts may answer queries other than general queries of the known queriers.
+    others_ask_until_ns: BTreeMap<(u16, Family), u64>,
+    /// Answers to a querier since the last call of [`Snooper::tick`]: the VLAN, the family, the querier's address, and
+    /// the port of the answer.
+    answers: BTreeSet<(u16, Family, IpAddr, PortId)>,
     counts: SnooperCounts,
     changed: bool,
 }
@@ -184,16 +195,16 @@ struct Member {
 pub struct SnoopedMessage {
     vid: u16,
     events: Vec<Event>,
-    /// Whether the frame is malformed. The events read before the malformed part are processed.
-    is_bad: bool,
+    /// IP source of the frame. The value is `None` if the frame is malformed.
+    source: Option<IpAddr>,
 }
 
 impl SnoopedMessage {
     /// Parses a frame as the bridge received it. `vid` is the VLAN in the bridge's decision.
     pub fn read(frame: &[u8], vid: u16) -> SnoopedMessage {
         let mut events = Vec::new();
-        let is_bad = message::read(frame, vid, |event| events.push(event)).is_err();
-        SnoopedMessage { vid, events, is_bad }
+        let source = message::read(frame, vid, |event| events.push(event)).ok();
+        SnoopedMessage { vid, events, source }
     }
 
     /// Returns the number of reports, leaves, queries and hellos in the message.
@@ -220,6 +231,9 @@ impl Snooper {
             per_port: HashMap::new(),
             lossy: BTreeSet::new(),
             refused: BTreeMap::new(),
+            reporters: Reporters::default(),
+            others_ask_until_ns: BTreeMap::new(),
+            answers: BTreeSet::new(),
             counts: SnooperCounts::default(),
             changed: false,
         }
@@ -234,18 +248,26 @@ impl Snooper {
     /// Processes a message like [`Snooper::handle`]. The caller has already parsed the message, so that parsing does
     /// not need the lock that protects this snooper.
     pub fn apply(&mut self, bridge: &Bridge, port: PortId, message: &SnoopedMessage, now: Now) {
-        let SnoopedMessage { vid, ref events, is_bad } = *message;
-        self.counts.bad += u64::from(is_bad);
+        let SnoopedMessage { vid, ref events, source } = *message;
+        self.counts.bad += u64::from(source.is_none());
+        if let (Some(source), Some(Event::Join(_) | Event::Leave(_))) = (source, events.first()) {
+            self.reporter(port, vid, source, now.ns);
+        }
         for &event in events {
             match event {
+                Event::RejectedQuery(family, response_ns) => {
+                    self.other_query(vid, family, response_ns, now.ns);
+                }
                 Event::Join(group) => {
                     let is_renewal = self.join(port, vid, group, now.ns);
                     self.answer(port, vid, Family::of(group), is_renewal, now.ns);
                 }
                 Event::Leave(group) => self.leave(port, vid, group, now.ns),
-                Event::Query(_) | Event::Router(_) if !bridge.may_be_multicast_router(port) => {
+                Event::Query(query) if !bridge.may_be_multicast_router(port) => {
                     self.counts.bad += 1;
+                    self.other_query(vid, query.family, query.max_resp_ns, now.ns);
                 }
+                Event::Router(_) if !bridge.may_be_multicast_router(port) => self.counts.bad += 1,
                 Event::Query(query) => self.query(bridge, port, vid, query, now.ns),
                 Event::Router(family) => {
                     self.counts.hellos += 1;
@@ -257,10 +279,17 @@ impl Snooper {
 
     /// Removes expired memberships, router ports and queriers of `bridge`. Call this function about once a second.
     pub fn tick(&mut self, bridge: &Bridge, now: Now) {
+        self.credit(bridge, now.ns);
+        self.reporters.expire(now.ns);
+        self.others_ask_until_ns.retain(|_, until_ns| *until_ns + ANSWER_SLACK_NS >= now.ns);
         let mut changed = false;
-        for queriers in self.queriers.values_mut() {
+        for (place, queriers) in &mut self.queriers {
             queriers.retain(|_, querier| {
                 let lives = querier.expires_ns > now.ns;
+                if !lives && querier.asks_until_ns > now.ns {
+                    let others = self.others_ask_until_ns.entry(*place).or_default();
+                    *others = querier.asks_until_ns.max(*others);
+                }
                 let restricts = querier.is_heard && querier.answered_ns <= now.ns;
                 changed |= querier.restricts != (lives && restricts);
                 querier.restricts = restricts;
@@ -394,6 +423,7 @@ impl Snooper {
         self.queriers.clear();
         self.per_port.clear();
         self.refused.clear();
+        self.answers.clear();
         self.changed = true;
     }
 
@@ -438,13 +468,16 @@ impl Snooper {
     /// ended. `is_renewal` is the result of [`Snooper::join`].
     fn answer(&mut self, port: PortId, vid: u16, family: Family, is_renewal: bool, now_ns: u64) {
         let Some(queriers) = self.queriers.get_mut(&(vid, family)) else { return };
-        let mut asking: Vec<&mut Querier> =
-            queriers.values_mut().filter(|querier| querier.is_asking(now_ns)).collect();
+        let mut asking: Vec<(&IpAddr, &mut Querier)> =
+            queriers.iter_mut().filter(|(_, querier)| querier.is_asking(now_ns)).collect();
         // If the response times of two queriers overlap, the port may have answered the other querier.
-        if let ([querier], true) = (asking.as_mut_slice(), is_renewal) {
-            querier.heard_by.insert(port);
+        let others = self.others_ask_until_ns.get(&(vid, family));
+        let others_ask = others.is_some_and(|until_ns| now_ns <= until_ns + ANSWER_SLACK_NS);
+        if let ([(source, _)], true) = (asking.as_slice(), is_renewal && !others_ask) {
+            self.answers.insert((vid, family, **source, port));
         }
-        for querier in asking.into_iter().filter(|querier| querier.port != port && !querier.is_heard) {
+        for (_, querier) in asking.iter_mut().filter(|(_, querier)| querier.port != port && !querier.is_heard)
+        {
             querier.is_heard = true;
             querier.answered_ns = querier.answered_ns.max(querier.asks_until_ns);
             querier.restricts = querier.answered_ns <= now_ns;
@@ -472,7 +505,10 @@ impl Snooper {
 
     fn query(&mut self, bridge: &Bridge, port: PortId, vid: u16, query: Query, now_ns: u64) {
         self.counts.queries += 1;
-        if query.is_general && bridge.reaches(port, port) {
+        let has_other_port = self.reporters.has_other_port(port, vid, query.source);
+        if !query.is_general || !bridge.reaches(port, port) || has_other_port {
+            self.other_query(vid, query.family, query.max_resp_ns, now_ns);
+        } else {
             self.querier(port, vid, &query, now_ns);
         }
         if !query.source.is_unspecified() {
@@ -497,13 +533,18 @@ impl Snooper {
         let asks_until_ns = now_ns + response_ns;
         let queriers = self.queriers.entry((vid, query.family)).or_default();
         if let Some(known) = queriers.get_mut(&query.source) {
-            (known.port, known.expires_ns, known.asks_until_ns) = (port, expires_ns, asks_until_ns);
+            (known.port, known.expires_ns) = (port, expires_ns);
+            known.asks_until_ns = known.asks_until_ns.max(asks_until_ns);
             return;
         }
         if queriers.len() >= MAX_QUERIERS {
             let unheard = queriers.iter().find(|(_, querier)| !querier.is_heard).map(|(source, _)| *source);
-            let Some(unheard) = unheard else { return };
-            queriers.remove(&unheard);
+            let Some(unheard) = unheard else {
+                return self.other_query(vid, query.family, query.max_resp_ns, now_ns);
+            };
+            let until_ns = queriers.remove(&unheard).map_or(0, |querier| querier.asks_until_ns);
+            let others = self.others_ask_until_ns.entry((vid, query.family)).or_default();
+            *others = until_ns.max(*others);
         }
         let new = Querier {
             port,
@@ -515,6 +556,50 @@ impl Snooper {
             restricts: false,
         };
         queriers.insert(query.source, new);
+    }
+
+    /// Records that hosts may answer a query that is not a general query of a known querier.
+    fn other_query(&mut self, vid: u16, family: Family, max_resp_ns: u64, now_ns: u64) {
+        let response_ns = if max_resp_ns == 0 { RESPONSE_NS } else { max_resp_ns };
+        let until_ns = self.others_ask_until_ns.entry((vid, family)).or_default();
+        *until_ns = (now_ns + response_ns).max(*until_ns);
+    }
+
+    /// Records the IP source of a report. Removes a querier with this address on another port, because the host that
+    /// sends the reports does not accept queries from its own address.
+    fn reporter(&mut self, port: PortId, vid: u16, source: IpAddr, now_ns: u64) {
+        if source.is_unspecified() {
+            return;
+        }
+        self.reporters.note(port, vid, source, now_ns + self.member_ns());
+        let place = (vid, Family::of(source));
+        let Some(queriers) = self.queriers.get_mut(&place) else { return };
+        if queriers.get(&source).is_some_and(|querier| querier.port != port)
+            && let Some(forged) = queriers.remove(&source)
+        {
+            self.changed |= forged.restricts;
+            let others = self.others_ask_until_ns.entry(place).or_default();
+            *others = forged.asks_until_ns.max(*others);
+        }
+    }
+
+    /// Records which ports have heard which queriers, from the answers since the last call. If a query may be among
+    /// the lost copies of a port, the answers do not count.
+    fn credit(&mut self, bridge: &Bridge, now_ns: u64) {
+        let answers = std::mem::take(&mut self.answers);
+        if answers.is_empty() {
+            return;
+        }
+        let lost_ns = bridge.ports().filter_map(|port| bridge.snooped_incompletely(port)).max();
+        if lost_ns.is_some_and(|at| at + LONGEST_RESPONSE_NS > now_ns) {
+            return;
+        }
+        for (vid, family, source, port) in answers {
+            let queriers = self.queriers.get_mut(&(vid, family));
+            if let Some(querier) = queriers.and_then(|queriers| queriers.get_mut(&source)) {
+                querier.heard_by.insert(port);
+            }
+        }
     }
 
     /// Updates the set of ports that receive all groups because reports of the port were recently lost or refused.

@@ -23,7 +23,7 @@
 use packet::igmp::{Igmp, RecordKind};
 use packet::ipv4::{Ipv4, RawOption};
 use packet::ipv6::Ipv6;
-use packet::mld::Mld;
+use packet::mld::{self, Mld};
 use packet::{DropReason, FlowKey, L3Kind, MacAddr, PortId, icmpv6, igmp, ip_proto};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -50,6 +50,8 @@ pub(super) enum Event {
     Leave(IpAddr),
     /// A router or snooping switch queries for listeners.
     Query(Query),
+    /// A rejected query of the family. Some hosts may answer the query within the time in nanoseconds.
+    RejectedQuery(Family, u64),
     /// A multicast router is present.
     Router(Family),
 }
@@ -82,15 +84,49 @@ impl Query {
 /// at most 94 octets, and a frame of this length fits the MTU of every port.
 const LONGEST_QUERY: usize = 128;
 
-/// Parses a multicast control frame of the VLAN `vid` and calls `tell` with each event. Returns the drop reason if
-/// the frame is invalid. Events reported before the error remain valid.
-pub(super) fn read(frame: &[u8], vid: u16, mut tell: impl FnMut(Event)) -> Result<(), DropReason> {
+/// Longest maximum response time of a query, in nanoseconds: the longest time that an MLD version 2 query can express
+/// (RFC 3810 section 5.1.3). The longest time of an IGMP query is shorter.
+pub(super) const LONGEST_RESPONSE_NS: u64 = 8_387_584 * 1_000_000;
+
+/// Parses a multicast control frame of the VLAN `vid` and calls `tell` with each event. Returns the IP source of the
+/// frame, or the drop reason if the frame is invalid. Events reported before the error remain valid.
+pub(super) fn read(frame: &[u8], vid: u16, mut tell: impl FnMut(Event)) -> Result<IpAddr, DropReason> {
     let mut is_bad = false;
-    read_any(frame, |event| match event {
+    let outcome = read_any(frame, |event| match event {
         Event::Query(query) if query.asks_all() && !reaches_hosts(frame, vid) => is_bad = true,
         event => tell(event),
-    })?;
-    if is_bad { Err(DropReason::MulticastControlBad) } else { Ok(()) }
+    });
+    let outcome = if is_bad { Err(DropReason::MulticastControlBad) } else { outcome };
+    if outcome.is_err()
+        && let Some((family, response_ns)) = response_time(frame)
+    {
+        tell(Event::RejectedQuery(family, response_ns));
+    }
+    outcome
+}
+
+/// Returns the family and the maximum response time, in nanoseconds, of a frame with a query. The frame may be invalid.
+fn response_time(frame: &[u8]) -> Option<(Family, u64)> {
+    let mut key = FlowKey::ZERO;
+    let layers = FlowKey::extract(frame, frame.len(), PortId::default(), &mut key).ok()?;
+    let message = frame.get(layers.l4()?..)?;
+    match (key.l3_kind(), key.proto(), message.first()?) {
+        (L3Kind::Ipv4, ip_proto::IGMP, &igmp::kind::QUERY) => Some((
+            Family::V4,
+            match Igmp::parse(message) {
+                Ok(Igmp::Query(query)) => u64::from(query.max_resp) * 100_000_000,
+                _ => LONGEST_RESPONSE_NS,
+            },
+        )),
+        (L3Kind::Ipv6, ip_proto::ICMPV6, &mld::kind::QUERY) => Some((
+            Family::V6,
+            match Mld::parse(message) {
+                Ok(Mld::Query(query)) => u64::from(query.max_resp) * 1_000_000,
+                _ => LONGEST_RESPONSE_NS,
+            },
+        )),
+        _ => None,
+    }
 }
 
 /// Returns whether the hosts of the VLAN accept the frame as an IP packet: the frame has no tag other than the tag
@@ -107,7 +143,7 @@ fn reaches_hosts(frame: &[u8], vid: u16) -> bool {
     is_plain && frame.len() <= LONGEST_QUERY
 }
 
-fn read_any(frame: &[u8], tell: impl FnMut(Event)) -> Result<(), DropReason> {
+fn read_any(frame: &[u8], tell: impl FnMut(Event)) -> Result<IpAddr, DropReason> {
     let mut key = FlowKey::ZERO;
     let layers = FlowKey::extract(frame, frame.len(), PortId::default(), &mut key)?;
     let l3 = layers.l3().and_then(|at| frame.get(at..));
@@ -119,8 +155,14 @@ fn read_any(frame: &[u8], tell: impl FnMut(Event)) -> Result<(), DropReason> {
         return Err(DropReason::MulticastControlBad);
     }
     match (key.l3_kind(), l3) {
-        (L3Kind::Ipv4, Some(l3)) => read_ipv4(&Ipv4::parse(l3).map_err(|error| error.reason())?, tell),
-        (L3Kind::Ipv6, Some(l3)) => read_ipv6(&Ipv6::parse(l3).map_err(|error| error.reason())?, tell),
+        (L3Kind::Ipv4, Some(l3)) => {
+            read_ipv4(&Ipv4::parse(l3).map_err(|error| error.reason())?, tell)?;
+            Ok(key.ipv4_src().into())
+        }
+        (L3Kind::Ipv6, Some(l3)) => {
+            read_ipv6(&Ipv6::parse(l3).map_err(|error| error.reason())?, tell)?;
+            Ok(key.ipv6_src().into())
+        }
         _ => Err(layers.malformed().unwrap_or(DropReason::MulticastControlBad)),
     }
 }

@@ -108,7 +108,7 @@ fn queries_that_hosts_do_not_hear_have_no_effect() {
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
     // The IPv6 cases.
     let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-    lab.send(9, &mld_from(LINK_LOCAL, all_nodes, mld::kind::QUERY, Ipv6Addr::UNSPECIFIED));
+    lab.send(9, &mld_from(ROUTER6, all_nodes, mld::kind::QUERY, Ipv6Addr::UNSPECIFIED));
     lab.send(1, &mld_from(LINK_LOCAL, NEWS6, mld::kind::REPORT, NEWS6));
     let bare = PacketBuilder::eth(station(3), MacAddr::for_ipv6_multicast(NEWS6));
     let message = Icmpv6Repr { kind: mld::kind::QUERY, code: 0, rest: [0, 1, 0, 0] };

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod evasion;
+mod forged_queriers;
 mod hostile;
 #[path = "../lab/mod.rs"]
 mod lab;
@@ -28,6 +29,8 @@ const NEWS: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
 const TWIN: Ipv4Addr = Ipv4Addr::new(238, 129, 2, 3);
 const NEWS6: Ipv6Addr = Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 1, 3);
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+/// Link-local address of the IPv6 router on port 9.
+const ROUTER6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9);
 const QUERIER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
 /// Multicast group whose frames are always flooded.
 const MDNS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);

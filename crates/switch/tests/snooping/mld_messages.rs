@@ -9,7 +9,7 @@ fn mld_is_to_ipv6_what_igmp_is_to_ipv4() {
     let all_routers = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
     assert_eq!(lab.send(4, &udp6(NEWS6)), [1, 2, 3, 9]);
     assert_eq!(
-        lab.send(9, &mld_from(LINK_LOCAL, all_nodes, mld::kind::QUERY, Ipv6Addr::UNSPECIFIED)),
+        lab.send(9, &mld_from(ROUTER6, all_nodes, mld::kind::QUERY, Ipv6Addr::UNSPECIFIED)),
         [1, 2, 3, 4]
     );
     lab.wait(1);
@@ -44,7 +44,7 @@ fn mld_version_2_reports_and_impostors() {
     assert_eq!(lab.snooper.counts().bad, 2);
     // A host without an address may report.
     let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-    lab.send(9, &mld_from(LINK_LOCAL, all_nodes, mld::kind::QUERY, Ipv6Addr::UNSPECIFIED));
+    lab.send(9, &mld_from(ROUTER6, all_nodes, mld::kind::QUERY, Ipv6Addr::UNSPECIFIED));
     lab.send(1, &report(1, Ipv6Addr::UNSPECIFIED));
     lab.wait(1);
     assert_eq!(lab.send(4, &udp6(NEWS6)), [1, 9]);
