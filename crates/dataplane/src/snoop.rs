@@ -1,8 +1,8 @@
 //! IGMP and MLD snooping: reads the copies of IGMP and MLD packets that the workers make, and publishes the resulting
 //! multicast groups to the workers.
 //!
-//! Each worker has one ring for the copies. When the ring is full, the worker drops additional copies. This is
-//! harmless, because hosts repeat their reports.
+//! Each worker has one ring for the copies. When the ring is full, the worker drops additional copies. The port of a
+//! dropped copy then receives all groups until its hosts have repeated their reports.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +26,6 @@ const BUDGET: usize = 4096;
 /// memory for parsed packets. The maximum is divided equally among the rings. A poll stops reading a ring whose part is
 /// used up. The packets of one worker therefore do not delay the packets of other workers.
 const EVENTS: usize = 65_536;
-/// Maximum length in bytes of an IGMP or MLD packet that is parsed.
-const LONGEST: usize = 2048;
 
 /// A member of a multicast group, or a port that leads to a multicast router. The fields are the VLAN
 /// identifier, the group address (`None` if the port leads to a multicast router), the port, and the seconds
@@ -97,7 +95,7 @@ fn read(
     pool: &mut FramePool,
     events_max: usize,
 ) -> Vec<(PortId, SnoopedMessage)> {
-    let (mut messages, mut bytes) = (Vec::new(), [0; LONGEST]);
+    let (mut messages, mut bytes) = (Vec::new(), [0; SnoopedMessage::MAX_FRAME]);
     let share = events_max.div_ceil(rings.len().max(1));
     for ring in rings {
         let mut events = 0;
@@ -107,7 +105,7 @@ fn read(
             }
             let Some(punt) = ring.pop() else { break };
             let length = punt.packet.copy_to(pool.memory(), &mut bytes);
-            let message = SnoopedMessage::read(&bytes[..length], punt.vid);
+            let message = SnoopedMessage::read(&bytes[..length], punt.packet.len(), punt.vid);
             events += message.len();
             messages.push((punt.port, message));
             pool.free(punt.packet);

@@ -197,14 +197,22 @@ pub struct SnoopedMessage {
     events: Vec<Event>,
     /// IP source of the frame. The value is `None` if the frame is malformed.
     source: Option<IpAddr>,
+    /// Whether the copy lacks the end of the frame. The frame may then hold reports that the snooper cannot read.
+    is_cut: bool,
 }
 
 impl SnoopedMessage {
-    /// Parses a frame as the bridge received it. `vid` is the VLAN in the bridge's decision.
-    pub fn read(frame: &[u8], vid: u16) -> SnoopedMessage {
+    /// Maximum length, in octets, of a frame that the snooper parses: the largest MTU (9,000), the Ethernet header and
+    /// two VLAN tags.
+    pub const MAX_FRAME: usize = 9000 + 14 + 2 * 4;
+
+    /// Parses a frame as the bridge received it. `vid` is the VLAN in the bridge's decision. `total_len` is the length
+    /// of the whole frame in octets. If `frame` is shorter, the frame counts as lost.
+    pub fn read(frame: &[u8], total_len: usize, vid: u16) -> SnoopedMessage {
         let mut events = Vec::new();
+        let is_cut = frame.len() < total_len;
         let source = message::read(frame, vid, |event| events.push(event)).ok();
-        SnoopedMessage { vid, events, source }
+        SnoopedMessage { vid, events, source, is_cut }
     }
 
     /// Returns the number of reports, leaves, queries and hellos in the message.
@@ -242,14 +250,17 @@ impl Snooper {
     /// Processes the copy of a frame that `bridge` has forwarded to the snooper. `port` is the port on which the frame
     /// arrived, `vid` is the VLAN to which the bridge assigned the frame, and `frame` is the frame as received.
     pub fn handle(&mut self, bridge: &Bridge, port: PortId, vid: u16, frame: &[u8], now: Now) {
-        self.apply(bridge, port, &SnoopedMessage::read(frame, vid), now);
+        self.apply(bridge, port, &SnoopedMessage::read(frame, frame.len(), vid), now);
     }
 
     /// Processes a message like [`Snooper::handle`]. The caller has already parsed the message, so that parsing does
     /// not need the lock that protects this snooper.
     pub fn apply(&mut self, bridge: &Bridge, port: PortId, message: &SnoopedMessage, now: Now) {
-        let SnoopedMessage { vid, ref events, source } = *message;
+        let SnoopedMessage { vid, ref events, source, is_cut } = *message;
         self.counts.bad += u64::from(source.is_none());
+        if is_cut {
+            bridge.note_unsnooped(port, now);
+        }
         if let (Some(source), Some(Event::Join(_) | Event::Leave(_))) = (source, events.first()) {
             self.reporter(port, vid, source, now.ns);
         }

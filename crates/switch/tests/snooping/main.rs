@@ -19,7 +19,9 @@ use packet::icmpv6::Icmpv6Repr;
 use packet::igmp::{IgmpRepr, kind};
 use packet::mld::{self, MldRepr};
 use packet::{DropReason, MacAddr, PortId, VlanId};
-use switch::{Bridge, BridgeConfig, BridgePortConfig, Family, Now, Snooper, SnooperConfig, VlanMode};
+use switch::{
+    Bridge, BridgeConfig, BridgePortConfig, Family, Now, SnoopedMessage, Snooper, SnooperConfig, VlanMode,
+};
 
 const ALL_HOSTS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 const ALL_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
@@ -464,4 +466,34 @@ fn protected_ports_get_no_group_from_each_other() {
     lab.send(1, &report(NEWS));
     lab.send(2, &report(NEWS));
     assert_eq!(lab.data(NEWS), [2]);
+}
+
+/// A jumbo frame can hold a report with more records than 2,048 octets. A copy without the end of its frame counts as
+/// lost, and its port receives all groups.
+#[test]
+fn long_reports_are_read_and_cut_reports_count_as_lost() {
+    let mut lab = Lab::new();
+    let group = |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        Ipv4Addr::new(239, 9, high, low)
+    };
+    let records: Vec<_> = (0..500).map(|number| (4, group(number), 2)).collect();
+    let frame = report_v3(&records);
+    assert!((8000..SnoopedMessage::MAX_FRAME).contains(&frame.len()));
+    lab.send(2, &report(NEWS));
+    let message = SnoopedMessage::read(&frame[..2048], frame.len(), 1);
+    lab.snooper.apply(&lab.driven.bridge, PortId(1), &message, lab.now());
+    assert!(message.is_empty());
+    lab.wait(1);
+    assert_eq!(lab.data(NEWS), [1, 2]);
+    lab.snooper.apply(
+        &lab.driven.bridge,
+        PortId(3),
+        &SnoopedMessage::read(&frame, frame.len(), 1),
+        lab.now(),
+    );
+    lab.publish();
+    assert_eq!(lab.snooper.groups().len(), 501);
+    assert_eq!(lab.data(group(499)), [1, 3]);
+    assert_eq!(lab.data(NEWS), [1, 2], "port 3 is complete");
 }
