@@ -48,7 +48,7 @@ impl Bridge {
         if control == Some(Control::Unreadable) || is_broadcast && control.is_some() {
             return Decision::Drop(DropReason::MulticastControlBad);
         }
-        if is_broadcast || layers.l3().is_none() {
+        if is_broadcast || layers.l3().is_none() || has_other_vlan(key, form) {
             return flood(false);
         }
         let group = match key.l3_kind() {
@@ -168,9 +168,17 @@ impl<'a> Spread<'a> {
 
 /// Classifies IGMP and MLD messages by type. Returns `None` for messages of other types, which are forwarded
 /// as data (RFC 4541 section 2.1.1, item 5), and for all other frames.
+///
+/// Messages of an inner network (stacked tags) are data: their senders and listeners are hosts of the inner network.
+/// The groups of the bridge are groups of the outer VLAN.
 fn control(key: &FlowKey, layers: &Layers, form: TagForm) -> Option<Control> {
+    if has_other_vlan(key, form) {
+        return None;
+    }
     if layers.l3().is_none() {
-        return hides_ip(key, form).then_some(Control::Unreadable);
+        // Hosts remove any number of priority tags. [`FlowKey::extract`] reads two tags.
+        let has_third_tag = matches!(key.eth_type(), ethertype::VLAN | ethertype::SERVICE_VLAN);
+        return has_third_tag.then_some(Control::Unreadable);
     }
     // No host sends IGMP or MLD in fragments. The second fragment of a message does not show the type.
     let is_readable = layers.l4().is_some() && !layers.is_fragment();
@@ -194,13 +202,6 @@ fn control(key: &FlowKey, layers: &Layers, form: TagForm) -> Option<Control> {
         (L3Kind::Ipv6, next_header) if is_extension(next_header) => Some(Control::Unreadable),
         _ => None,
     }
-}
-
-/// Returns whether a frame without an IP header in its flow key may hold an IP packet that hosts of the VLAN accept.
-/// This is the case if a third tag follows two tags of which none but the tag of the VLAN names a VLAN: hosts remove
-/// any number of priority tags, whereas [`FlowKey::extract`] reads two tags.
-fn hides_ip(key: &FlowKey, form: TagForm) -> bool {
-    matches!(key.eth_type(), ethertype::VLAN | ethertype::SERVICE_VLAN) && !has_other_vlan(key, form)
 }
 
 /// Returns whether the frame carries a tag that names a VLAN, apart from the tag that assigned the frame to its VLAN.

@@ -223,13 +223,15 @@ impl Oracle {
     /// Determines the outcome for a frame from its destination address (8.6.3).
     fn destination(&self, member: &BridgePortConfig, frame: &Frame, vid: u16) -> Destination {
         if frame.dst == MacAddr::BROADCAST {
-            if self.config.snooping && is_membership_message(frame.payload) {
+            let is_snooped = self.config.snooping && !has_other_vlan(member, frame.tag);
+            if is_snooped && is_membership_message(frame.payload) {
                 return Destination::Drop(DropReason::MulticastControlBad);
             }
             return Destination::Many { class: Many::Broadcast, only: None, punted: false };
         }
         if frame.dst.0[0] & 1 == 1 {
-            let (only, punted) = if self.config.snooping { self.group(frame, vid) } else { (None, false) };
+            let is_snooped = self.config.snooping && !has_other_vlan(member, frame.tag);
+            let (only, punted) = if is_snooped { self.group(frame, vid) } else { (None, false) };
             return Destination::Many { class: Many::Multicast, only, punted };
         }
         match self.table.get(&(vid, frame.dst)) {
@@ -349,6 +351,12 @@ enum Destination {
     Drop(DropReason),
     One(u16),
     Many { class: Many, only: Option<Vec<u16>>, punted: bool },
+}
+
+/// Returns whether the frame's tag names a VLAN that is not a VLAN of the bridge.
+fn has_other_vlan(member: &BridgePortConfig, tag: Option<(u16, bool)>) -> bool {
+    let is_opaque = |service: bool| service || member.mode == VlanMode::Transparent;
+    tag.is_some_and(|(tci, service)| is_opaque(service) && tci & 0xfff != 0)
 }
 
 /// Returns whether the payload is an IGMP or MLD report, leave or query.

@@ -9,10 +9,6 @@ const fn dest_opts(next_header: u8) -> [u8; 8] {
     [next_header, 0, 1, 4, 0, 0, 0, 0]
 }
 
-fn mld_report() -> Vec<u8> {
-    mld_from(LINK_LOCAL, NEWS6, mld::kind::REPORT, NEWS6)
-}
-
 /// Returns the two fragments of an IPv4 packet without options, which are cut 8 octets after the IP header.
 fn fragments4(proto: u8, group: Ipv4Addr, payload: &[u8]) -> [Vec<u8>; 2] {
     [(0, &payload[..8]), (8, &payload[8..])].map(|(offset, part)| {

@@ -177,6 +177,10 @@ fn mld_from(src: Ipv6Addr, to: Ipv6Addr, kind: u8, group: Ipv6Addr) -> Vec<u8> {
     eth.ipv6(src, to).mld(MldRepr { kind, max_resp: 1000, group }).build()
 }
 
+fn mld_report() -> Vec<u8> {
+    mld_from(LINK_LOCAL, NEWS6, mld::kind::REPORT, NEWS6)
+}
+
 fn pim_hello() -> Vec<u8> {
     let to = Ipv4Addr::new(224, 0, 0, 13);
     let eth = PacketBuilder::eth(station(9), MacAddr::for_ipv4_multicast(to));

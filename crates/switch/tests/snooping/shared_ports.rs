@@ -109,3 +109,35 @@ fn a_join_refused_at_the_limit_of_the_bridge_deafens_no_listener() {
     lab.wait(260);
     assert!(lab.snooper.incomplete_ports().is_empty());
 }
+
+/// Messages and data behind a second tag belong to an inner network, and are flooded in the VLAN of the outer tag. A
+/// second tag with the VLAN identifier 0 (priority tag) names no network.
+#[test]
+fn frames_of_an_inner_network_are_flooded_in_the_outer_vlan() {
+    let mut lab = lab(SnooperConfig::default(), StormLimits::default());
+    let groups = lab.snooper.groups();
+    for inner in [(0x8100, 30), (0x88a8, 30), (0x8100, 20)] {
+        let tags = [(0x8100, 20), inner];
+        let messages = [report(TWIN), leave(NEWS), general_query(), udp4(NEWS), mld_report(), pim_hello()];
+        for (at, frame) in messages.iter().enumerate() {
+            let outcome = lab.driven.send_bytes(TRUNK, &with_tags(frame, &tags), lab.now());
+            let ports: Vec<u16> = outcome.outputs.iter().map(|(port, _)| *port).collect();
+            assert_eq!((ports, outcome.punted), (vec![2, 3, 4, 9], false), "message {at} behind {tags:x?}");
+        }
+    }
+    assert_eq!(lab.snooper.groups(), groups);
+    // Service tags of an access port, and all tags of a transparent port, name an inner network, too.
+    let outer = with_tags(&report(TWIN), &[(0x88a8, 30)]);
+    assert_eq!(lab.send_in(20, 3, &outer), [TRUNK, 2, 4, 9]);
+    let ports = [1, 2, 3].map(|port| BridgePortConfig::new(PortId(port), VlanMode::Transparent)).to_vec();
+    lab.driven.bridge = Bridge::new(&BridgeConfig { ports, snooping: true, ..BridgeConfig::default() }, 5);
+    assert_eq!(lab.send_in(0, 1, &with_tags(&report(TWIN), &[(0x8100, 30)])), [2, 3]);
+    assert_eq!(lab.send_in(0, 1, &with_tags(&report(TWIN), &[(0x8100, 0)])), [0; 0]);
+}
+
+#[test]
+fn a_second_priority_tag_hides_no_report() {
+    let mut lab = lab(SnooperConfig::default(), StormLimits::default());
+    assert_eq!(lab.send_in(20, TRUNK, &with_tags(&report(NEWS), &[(0x8100, 20), (0x8100, 0)])), [9]);
+    assert_eq!(data(&mut lab, NEWS), [TRUNK, 2, 9]);
+}
