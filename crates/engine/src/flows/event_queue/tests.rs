@@ -298,7 +298,7 @@ fn waiting_events_of_the_slow_path_use_limited_memory() {
 /// use all memory that one bridge may use.
 #[test]
 fn other_events_of_one_bridge_leave_memory_for_packets_of_another() {
-    let name = "p".repeat(64 << 10).into();
+    let name = "p".repeat(64 << 10);
     let desc = PortDesc { number: 1, name, mac: packet::MacAddr([2; 6]), config: 0, state: 0, speed: 0 };
     let (mut slow, mut own) = (Deferred::default(), Octets::default());
     slow.add((0..400).map(|_| Event::Port(0, desc.clone())).collect(), &mut own);
