@@ -464,13 +464,16 @@ impl ConnectionManager {
     }
 
     /// Distributes the events of the bridge to the sessions. Events that did not fit into the queue of the bridge count
-    /// as lost for each session. Returns when the bridge is dropped.
+    /// as lost for each controller to which the bridge has connected. Returns when the bridge is dropped.
     pub async fn run(self: Arc<Self>, mut subscription: Subscription) {
         let mut counted = 0;
         while let Some(told) = subscription.events.recv().await {
             let lost = subscription.lost.load(Ordering::Relaxed);
             if lost > counted {
-                self.state().members.values().for_each(|member| member.lost.add(lost - counted));
+                let state = self.state();
+                let controllers = state.members.values().filter(|member| member.controller);
+                controllers.for_each(|member| member.lost.add(lost - counted));
+                drop(state);
                 counted = lost;
             }
             if subscription.missed.swap(0, Ordering::Relaxed) > 0 {

@@ -439,12 +439,12 @@ struct Slot {
 }
 
 impl Slot {
-    /// Returns whether the session has not been told to end.
+    /// Returns whether the connection has not been told to end.
     fn is_staying(&self) -> bool {
         !*self.stop.borrow()
     }
 
-    /// Ends the session. The call has no effect if the session has already ended.
+    /// Ends the connection. The call has no effect if the connection has already ended.
     fn end(&self) {
         let _ = self.stop.send(true);
     }

@@ -164,8 +164,8 @@ impl Bridge {
     }
 
     /// Returns the last time, in nanoseconds, at which the snooper missed a multicast control message from this port,
-    /// because the copy for the snooper exceeded the port's rate limit or a queue was full. Returns `None` if no copy
-    /// was lost.
+    /// because the copy for the snooper exceeded the port's rate limit or a storm limit, a queue was full, or the frame
+    /// was too long. Returns `None` if no copy was lost.
     pub fn snooped_incompletely(&self, port: PortId) -> Option<u64> {
         self.view.member(port)?.snooped().last_missed_ns()
     }

@@ -63,7 +63,8 @@ pub(crate) struct Member {
 #[derive(Debug)]
 pub(crate) struct SnoopedCopies {
     bucket: TokenBucket,
-    /// Time, in nanoseconds, at which a copy for the snooper was last lost because of the rate limit or a full queue.
+    /// Time, in nanoseconds, at which a copy for the snooper was last lost or cut: because of the rate limit, a storm
+    /// limit, a full queue, or the length of the frame.
     /// The value is 0 if no copy was lost. Workers store the value and the snooper loads it with relaxed ordering.
     missed_ns: AtomicU64,
 }

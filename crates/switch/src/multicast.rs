@@ -198,8 +198,11 @@ fn control(key: &FlowKey, layers: &Layers, form: TagForm) -> Option<Control> {
             mld::REPORT | mld::DONE | mld::REPORT_V2 => Some(Control::Report),
             _ => None,
         },
-        // Parsing stopped at an extension header, and MLD may follow.
-        (L3Kind::Ipv6, next_header) if is_extension(next_header) => Some(Control::Unreadable),
+        // Parsing stopped at an extension header, and MLD may follow. A host accepts no MLD behind AH without a
+        // security association, and fragments of OSPFv3 with AH are not MLD.
+        (L3Kind::Ipv6, next_header) if is_extension(next_header) && next_header != ip_proto::AH => {
+            Some(Control::Unreadable)
+        }
         _ => None,
     }
 }

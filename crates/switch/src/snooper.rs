@@ -110,9 +110,10 @@ pub struct SnooperCounts {
 /// - **Queriers**: a querier is identified by its IP source address. A querier counts as present when reports from a
 ///   port other than its own follow one of its queries within the response time. This excludes queries with a forged
 ///   source (an address of another subnet under `rp_filter`, or a listener's own address): hosts may discard such
-///   queries and send no reports. A querier does not count if reports with its address come from another port.
+///   queries and send no reports.
 /// - **Answers**: a report counts as an answer to a querier only if no other query can have caused the report: no other
-///   querier, no query about a group, no rejected query, and no query among the lost copies of a port.
+///   querier, no query about a group, no rejected query, and no query among the lost copies of a port. A port from
+///   which reports with the address of a querier come does not hear this querier.
 /// - **Leave**: with `fast_leave` a leave ends the membership immediately. Otherwise, if a querier is present, the
 ///   querier's next query about the group reduces the remaining time of the ports that have sent a leave to twice the
 ///   response time, and remaining listeners on these ports answer. The time of other ports does not change. Without a
@@ -127,7 +128,8 @@ pub struct SnooperCounts {
 ///   then last for at least [`SnooperConfig::member_secs`] more, and the port receives all groups for as long. After
 ///   this time, the listeners on the port have answered a query again. The load of one VLAN of a trunk thus cannot
 ///   remove listeners of another VLAN.
-/// - **Limits**: the number of groups is limited for each port and VLAN, and for each bridge. A port whose report is
+/// - **Limits**: the number of groups is limited for each port and VLAN, for each port over all VLANs (a quarter of the
+///   groups of the bridge, if this is more), and for each bridge. A port whose report is
 ///   refused at a limit is incomplete in the VLAN of the report. A group beyond the bridge's limit is flooded.
 #[derive(Debug)]
 pub struct Snooper {
@@ -137,11 +139,13 @@ pub struct Snooper {
     routers: BTreeMap<(u16, Family), BTreeMap<PortId, u64>>,
     queriers: BTreeMap<(u16, Family), BTreeMap<IpAddr, Querier>>,
     /// Number of groups with a listener on the port, for each port and VLAN.
-    per_port: HashMap<(PortId, u16), u32>,
+    per_vlan: HashMap<(PortId, u16), u32>,
+    /// Number of groups with a listener on the port, over all VLANs, for each port.
+    per_port: HashMap<PortId, u32>,
     /// Ports from which a copy for the snooper was recently lost. The ports receive all groups.
     lossy: BTreeSet<PortId>,
-    /// Ports on which a join was recently refused, by VLAN, with the time in nanoseconds until which the port receives
-    /// all groups of the VLAN.
+    /// Ports on which a join was recently refused, or that do not hear a querier, by VLAN, with the time in nanoseconds
+    /// until which the port receives all groups of the VLAN.
     refused: BTreeMap<(u16, PortId), u64>,
     /// IP sources of recent reports.
     reporters: Reporters,
@@ -236,6 +240,7 @@ impl Snooper {
             groups: BTreeMap::new(),
             routers: BTreeMap::new(),
             queriers: BTreeMap::new(),
+            per_vlan: HashMap::new(),
             per_port: HashMap::new(),
             lossy: BTreeSet::new(),
             refused: BTreeMap::new(),
@@ -324,8 +329,8 @@ impl Snooper {
                 let reported_ns = bridge.snooped_incompletely(port).map_or(0, |last_ns| last_ns + member_ns);
                 let was_asked =
                     |querier: &Querier| querier.heard_by.contains(&port) && querier.asks_until_ns <= now.ns;
-                let count = || self.per_port.get(&(port, vid)).copied();
-                let is_full = || count() >= Some(self.config.max_groups_per_port);
+                let (of_vlan, of_port) = (self.per_vlan.get(&(port, vid)), self.per_port.get(&port));
+                let is_full = || at_limit(&self.config, of_vlan, of_port);
                 member.expires_ns.max(reported_ns) <= now.ns
                     && (member.has_left
                         || is_full()
@@ -432,8 +437,11 @@ impl Snooper {
         self.groups.clear();
         self.routers.clear();
         self.queriers.clear();
+        self.per_vlan.clear();
         self.per_port.clear();
         self.refused.clear();
+        self.reporters = Reporters::default();
+        self.others_ask_until_ns.clear();
         self.answers.clear();
         self.changed = true;
     }
@@ -460,16 +468,15 @@ impl Snooper {
             return since_ns + UNSOLICITED_NS <= now_ns;
         }
         let full = self.groups.len() >= self.config.max_groups && !self.groups.contains_key(&(vid, group));
-        let count = self.per_port.entry((port, vid)).or_default();
-        if full || *count >= self.config.max_groups_per_port {
+        let (of_vlan, of_port) =
+            (self.per_vlan.entry((port, vid)).or_default(), self.per_port.entry(port).or_default());
+        if full || at_limit(&self.config, Some(of_vlan), Some(of_port)) {
             self.counts.refused += 1;
-            if self.refused.insert((vid, port), expires_ns).is_none() {
-                self.counts.incomplete += 1;
-                self.changed = true;
-            }
+            self.incomplete(vid, port, expires_ns);
             return false;
         }
-        *count += 1;
+        *of_vlan += 1;
+        *of_port += 1;
         self.groups.entry((vid, group)).or_default().insert(port, listens);
         self.changed = true;
         false
@@ -484,7 +491,9 @@ impl Snooper {
         // If the response times of two queriers overlap, the port may have answered the other querier.
         let others = self.others_ask_until_ns.get(&(vid, family));
         let others_ask = others.is_some_and(|until_ns| now_ns <= until_ns + ANSWER_SLACK_NS);
-        if let ([(source, _)], true) = (asking.as_slice(), is_renewal && !others_ask) {
+        if let ([(source, _)], true) = (asking.as_slice(), is_renewal && !others_ask)
+            && !self.reporters.has(port, vid, **source)
+        {
             self.answers.insert((vid, family, **source, port));
         }
         for (_, querier) in asking.iter_mut().filter(|(_, querier)| querier.port != port && !querier.is_heard)
@@ -516,8 +525,7 @@ impl Snooper {
 
     fn query(&mut self, bridge: &Bridge, port: PortId, vid: u16, query: Query, now_ns: u64) {
         self.counts.queries += 1;
-        let has_other_port = self.reporters.has_other_port(port, vid, query.source);
-        if !query.is_general || !bridge.reaches(port, port) || has_other_port {
+        if !query.is_general || !bridge.reaches(port, port) {
             self.other_query(vid, query.family, query.max_resp_ns, now_ns);
         } else {
             self.querier(port, vid, &query, now_ns);
@@ -540,8 +548,7 @@ impl Snooper {
 
     fn querier(&mut self, port: PortId, vid: u16, query: &Query, now_ns: u64) {
         let expires_ns = now_ns + u64::from(self.config.router_secs) * NS_PER_S;
-        let response_ns = if query.max_resp_ns == 0 { RESPONSE_NS } else { query.max_resp_ns };
-        let asks_until_ns = now_ns + response_ns;
+        let asks_until_ns = now_ns + response_ns(query.max_resp_ns);
         let queriers = self.queriers.entry((vid, query.family)).or_default();
         if let Some(known) = queriers.get_mut(&query.source) {
             (known.port, known.expires_ns) = (port, expires_ns);
@@ -553,9 +560,8 @@ impl Snooper {
             let Some(unheard) = unheard else {
                 return self.other_query(vid, query.family, query.max_resp_ns, now_ns);
             };
-            let until_ns = queriers.remove(&unheard).map_or(0, |querier| querier.asks_until_ns);
-            let others = self.others_ask_until_ns.entry((vid, query.family)).or_default();
-            *others = until_ns.max(*others);
+            let removed = queriers.remove(&unheard);
+            self.others_ask(vid, query.family, removed.map_or(0, |querier| querier.asks_until_ns));
         }
         let new = Querier {
             port,
@@ -566,46 +572,60 @@ impl Snooper {
             heard_by: BTreeSet::new(),
             restricts: false,
         };
-        queriers.insert(query.source, new);
+        self.queriers.entry((vid, query.family)).or_default().insert(query.source, new);
     }
 
     /// Records that hosts may answer a query that is not a general query of a known querier.
     fn other_query(&mut self, vid: u16, family: Family, max_resp_ns: u64, now_ns: u64) {
-        let response_ns = if max_resp_ns == 0 { RESPONSE_NS } else { max_resp_ns };
-        let until_ns = self.others_ask_until_ns.entry((vid, family)).or_default();
-        *until_ns = (now_ns + response_ns).max(*until_ns);
+        self.others_ask(vid, family, now_ns + response_ns(max_resp_ns));
     }
 
-    /// Records the IP source of a report. Removes a querier with this address on another port, because the host that
-    /// sends the reports does not accept queries from its own address.
+    /// Records that hosts may answer a query of no known querier until the time `until_ns`.
+    fn others_ask(&mut self, vid: u16, family: Family, until_ns: u64) {
+        let others = self.others_ask_until_ns.entry((vid, family)).or_default();
+        *others = until_ns.max(*others);
+    }
+
+    /// Records the IP source of a report. If this is the address of a querier on another port, the port does not hear
+    /// the querier, and receives all groups of the VLAN.
     fn reporter(&mut self, port: PortId, vid: u16, source: IpAddr, now_ns: u64) {
         if source.is_unspecified() {
             return;
         }
         self.reporters.note(port, vid, source, now_ns + self.member_ns());
-        let place = (vid, Family::of(source));
-        let Some(queriers) = self.queriers.get_mut(&place) else { return };
-        if queriers.get(&source).is_some_and(|querier| querier.port != port)
-            && let Some(forged) = queriers.remove(&source)
-        {
-            self.changed |= forged.restricts;
-            let others = self.others_ask_until_ns.entry(place).or_default();
-            *others = forged.asks_until_ns.max(*others);
+        let until_ns = now_ns + self.member_ns();
+        let queriers = self.queriers.get_mut(&(vid, Family::of(source)));
+        let querier = queriers.and_then(|queriers| queriers.get_mut(&source));
+        if let Some(querier) = querier.filter(|querier| querier.port != port) {
+            querier.heard_by.remove(&port);
+            self.incomplete(vid, port, until_ns);
+        }
+    }
+
+    /// Makes a port receive all groups of a VLAN until the time `until_ns`.
+    fn incomplete(&mut self, vid: u16, port: PortId, until_ns: u64) {
+        if self.refused.insert((vid, port), until_ns).is_none() {
+            self.counts.incomplete += 1;
+            self.changed = true;
         }
     }
 
     /// Records which ports have heard which queriers, from the answers since the last call. If a query may be among
-    /// the lost copies of a port, the answers do not count.
+    /// the lost copies of a port of the VLAN, the answers do not count.
     fn credit(&mut self, bridge: &Bridge, now_ns: u64) {
         let answers = std::mem::take(&mut self.answers);
         if answers.is_empty() {
             return;
         }
-        let lost_ns = bridge.ports().filter_map(|port| bridge.snooped_incompletely(port)).max();
-        if lost_ns.is_some_and(|at| at + LONGEST_RESPONSE_NS > now_ns) {
-            return;
-        }
+        let has_lost = |port: &PortId| {
+            bridge.snooped_incompletely(*port).is_some_and(|at| at + LONGEST_RESPONSE_NS > now_ns)
+        };
+        let lossy: Vec<PortId> = bridge.ports().filter(has_lost).collect();
         for (vid, family, source, port) in answers {
+            let vlan = VlanId::new(vid).unwrap_or(VlanId::NONE);
+            if lossy.iter().any(|lossy| bridge.carries(*lossy, vlan)) {
+                continue;
+            }
             let queriers = self.queriers.get_mut(&(vid, family));
             if let Some(querier) = queriers.and_then(|queriers| queriers.get_mut(&source)) {
                 querier.heard_by.insert(port);
@@ -646,13 +666,23 @@ impl Snooper {
         }
         self.changed = true;
         self.groups.retain(|_, members| !members.is_empty());
-        for place in forgotten {
-            if let Some(count) = self.per_port.get_mut(&place) {
-                *count -= 1;
-            }
+        for (port, vid) in forgotten {
+            let counts = [self.per_vlan.get_mut(&(port, vid)), self.per_port.get_mut(&port)];
+            counts.into_iter().flatten().for_each(|count| *count -= 1);
         }
         self.per_port.retain(|_, count| *count > 0);
     }
+}
+
+/// Returns the time in nanoseconds in which hosts answer a query with the maximum response time `max_resp_ns`.
+fn response_ns(max_resp_ns: u64) -> u64 {
+    if max_resp_ns == 0 { RESPONSE_NS } else { max_resp_ns }
+}
+
+/// Returns whether a port has as many groups as it may have: `of_vlan` in one VLAN, and `of_port` over all VLANs.
+fn at_limit(config: &SnooperConfig, of_vlan: Option<&u32>, of_port: Option<&u32>) -> bool {
+    let quarter = u32::try_from(config.max_groups / 4).unwrap_or(u32::MAX);
+    of_vlan >= Some(&config.max_groups_per_port) || of_port >= Some(&config.max_groups_per_port.max(quarter))
 }
 
 fn forget(

@@ -23,8 +23,8 @@ pub const CLONE_BUDGET: u32 = 4096;
 /// that need segmentation are dropped with the reason `clone-budget`. For comparison, 64 packets of 64 KiB result in
 /// some 3,000 segments of Ethernet size.
 pub const SEGMENT_BUDGET: u32 = 16_384;
-/// Maximum number of segments of a packet that may use the whole budget. A packet of 64 KiB has fewer if its segments
-/// have 1,000 octets or more.
+/// Maximum number of segments of a packet that may use the whole budget. A packet of 64 KiB has at most as many if its
+/// segments have 1,000 octets or more.
 pub(super) const USUAL_SEGMENTS: usize = 66;
 
 /// Worker context: the private state of one worker that the stages need in addition to the burst and the forwarding

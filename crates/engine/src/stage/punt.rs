@@ -3,7 +3,7 @@
 //!
 //! The number of copies that one port may have in the ring is limited, so that a port with many messages leaves space
 //! for others. If there is no space for a copy, the bridge is informed ([`switch::Bridge::note_unsnooped`]). The group
-//! memberships of the copy's port then do not expire.
+//! memberships of the copy's port then do not expire for some time, and the port receives all groups.
 
 use std::collections::VecDeque;
 

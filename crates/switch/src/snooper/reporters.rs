@@ -1,5 +1,5 @@
-//! The IP sources of recent reports, by VLAN and port. The snooper rejects a querier whose address is the address of a
-//! host on another port: that host does not answer queries from its own address.
+//! The IP sources of recent reports, by VLAN and port. A host does not answer queries from its own address, so a port
+//! with a host that has the address of a querier does not hear this querier.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -33,9 +33,9 @@ impl Reporters {
         }
     }
 
-    /// Returns whether reports with the source `source` have arrived on a port other than `port`.
-    pub(super) fn has_other_port(&self, port: PortId, vid: u16, source: IpAddr) -> bool {
-        self.ports.get(&(vid, source)).is_some_and(|ports| ports.keys().any(|known| *known != port))
+    /// Returns whether reports with the source `source` have arrived on the port.
+    pub(super) fn has(&self, port: PortId, vid: u16, source: IpAddr) -> bool {
+        self.ports.get(&(vid, source)).is_some_and(|ports| ports.contains_key(&port))
     }
 
     /// Removes addresses without recent reports.

@@ -92,6 +92,21 @@ fn the_groups_of_one_vlan_take_no_place_of_another() {
     assert!(lab.snooper.groups().iter().any(|group| group.vid.get() == 20));
 }
 
+/// One trunk takes at most a quarter of the groups of the bridge, however many VLANs it carries.
+#[test]
+fn the_groups_of_one_trunk_leave_places_for_other_ports() {
+    let bounds = SnooperConfig { max_groups: 16, max_groups_per_port: 3, ..SnooperConfig::default() };
+    let mut lab = lab(bounds, StormLimits::default());
+    for vid in [10, 20] {
+        (0..3).for_each(|number| {
+            report_from_trunk(&mut lab, vid, [239, 0, u8::try_from(vid).unwrap(), number].into())
+        });
+    }
+    assert_eq!(lab.snooper.counts().refused, 2);
+    lab.send_in(20, 3, &report([239, 7, 7, 7].into()));
+    assert_eq!(lab.snooper.counts().refused, 2);
+}
+
 /// A port whose join was refused at the limit of the bridge receives the group when another port joins it later.
 #[test]
 fn a_join_refused_at_the_limit_of_the_bridge_deafens_no_listener() {
