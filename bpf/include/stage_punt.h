@@ -209,7 +209,8 @@ TRIVIUM_INLINE int punt_is_group_of_link(const struct steer_frame *seen)
 
 /*
  * Returns the class of the known peer that the frame is from, or PUNT_CLASSES. A peer on the link is believed only
- * with a hop count that proves that no router has forwarded the packet (RFC 5082).
+ * with a hop count that proves that no router has forwarded the packet (RFC 5082), or with hop count 1, which the
+ * caller examines further.
  */
 static __attribute__((noinline)) enum punt_class punt_peer_class(struct punt_frame *frame,
 								     enum punt_class class)
@@ -377,10 +378,16 @@ __attribute__((noinline)) int punt_admits(struct xdp_md *ctx)
 	if (protocol >= PUNT_CLASSES)
 		return 1;
 	class = punt_peer_class(frame, protocol);
-	/* The Ethernet address proves that the frame is from the neighbour itself. */
-	if (class < PUNT_CLASSES && punt_may_be_forwarded(frame, protocol) &&
-	    !(route.answers && punt_neighbour(ctx, frame) == PUNT_KNOWN))
-		class = PUNT_CLASSES;
+	if (class < PUNT_CLASSES && (protocol == PUNT_DHCP || punt_may_be_forwarded(frame, protocol))) {
+		int is_neighbour = route.answers && punt_neighbour(ctx, frame) == PUNT_KNOWN;
+
+		/*
+		 * The Ethernet address proves that an OSPF packet is from the neighbour itself. A DHCP server on the
+		 * link is a known neighbour, whose address is harder to forge than that of a server further away.
+		 */
+		if (is_neighbour == (protocol == PUNT_DHCP))
+			class = PUNT_CLASSES;
+	}
 	high = frame->high;
 	low = frame->low;
 	kind = protocol << 16 | route.interface;

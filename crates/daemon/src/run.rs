@@ -36,7 +36,8 @@ const CONTROL_THREADS: usize = 2;
 /// Maximum number of threads for blocking work of the daemon: OpenFlow rules, databases, `ovs-appctl` and
 /// configuration changes. Blocking requests of API clients run on separate threads. While the tables of a bridge are
 /// locked, the dumps and changes of the bridge's OpenFlow sessions occupy up to 20 threads: 16 that all bridges share,
-/// and 4 that are guaranteed to each bridge. The threads are created on demand, and end when they are idle.
+/// and 4 that are guaranteed to each bridge. The number covers 56 such bridges. The threads are created on demand, and
+/// end when they are idle.
 const OWN_BLOCKING_WORK: usize = 240;
 /// Maximum time for which the new daemon process of an upgrade sends watchdog notifications while it starts. If the
 /// start takes longer, the watchdog expires, and the service manager restarts the daemon.

@@ -17,10 +17,16 @@ pub fn guard(name: &PortName, running: &Running) -> Option<IngressGuard> {
     guard_port(name, &running.wanted, running.device.as_ref().map(|device| device.ifindex))
 }
 
-/// Attaches the guard of a port that waits for its device to the port's new device, if the device that has the guard
-/// was deleted.
+/// Attaches the guard of a port that waits for its device to the device that has the configured name now, if another
+/// device has the guard.
 pub fn renew(name: &PortName, running: &mut Running) {
-    if running.guard.as_ref().is_some_and(|guard| guard.ifindex().is_none())
+    let (Some(guard), Some((device, namespace))) = (&running.guard, running.wanted.port.kind.device()) else {
+        return;
+    };
+    let found = inside(&object(name), namespace, || Ok(link::find(device.as_str()).ok()));
+    let ifindex = found.ok().flatten().map(|info| info.ifindex);
+    if ifindex.is_some()
+        && guard.ifindex() != ifindex
         && let Some(fresh) = guard_port(name, &running.wanted, None)
     {
         running.guard = Some(fresh);

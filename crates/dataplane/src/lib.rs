@@ -319,6 +319,7 @@ impl DataPlane {
             lowest_mtu::follow(&mut running_state, engine);
             running_state.look_at_shortcuts(engine, second);
             if second {
+                running_state.open_closed_hooks();
                 running_state.look_at_kernel_routing();
                 running_state.look_at_routers(engine, sessions);
             }

@@ -232,7 +232,8 @@ pub(super) fn take_off(pinned: &Pinned, namespace: Option<&Namespace>) -> Result
             return Ok(None);
         };
         let (device, ifindex) = (hook.device().to_owned(), hook.ifindex());
-        let bridged = hook.constants().owner == Owner::Bridged;
+        // A closed hook may be the hook of a bridged port.
+        let bridged = hook.constants().owner != Owner::Routed;
         hook.detach().map_err(|error| failed(&error))?;
         let info = link::by_index(ifindex).map_err(|error| failed(&error))?;
         // The kernel does not use devices that the daemon created.

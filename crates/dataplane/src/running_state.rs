@@ -23,8 +23,8 @@ use model::{
 };
 use packet::PortId;
 use port::af_xdp::BUSY_WAIT;
-use xdp::IngressGuard;
 use xdp::user::UserProgram;
+use xdp::{Attached, IngressGuard};
 
 use super::af_xdp::{self, Start};
 use super::bridges::{self, Bridges};
@@ -337,7 +337,7 @@ impl RunningState {
         }
         for (name, wanted, mut opened) in early {
             if starting && opened.adopted {
-                drop(opened.hook.take());
+                leave_hook(&name, &wanted, opened.hook.take());
             }
             open::abandon(&name, &wanted, opened, &mut engine.pool());
         }
@@ -398,8 +398,21 @@ impl RunningState {
         if self.is_handed_over {
             return;
         }
-        let adopted = self.ports.values_mut().filter(|running| running.adopted);
-        adopted.for_each(|running| drop(running.hook.take()));
+        for (name, running) in self.ports.iter_mut().filter(|(_, running)| running.adopted) {
+            leave_hook(name, &running.wanted, running.hook.take());
+        }
+    }
+
+    /// Tries again to open the hooks that drop all frames because a configuration change failed and could not be
+    /// undone.
+    pub fn open_closed_hooks(&mut self) {
+        let is_closed = |running: &Running| running.hook.as_ref().is_some_and(af_xdp::is_locked);
+        for (name, running) in self.ports.iter_mut().filter(|(_, running)| is_closed(running)) {
+            match self.filters.ensure_hook(name, running) {
+                Ok(()) => tracing::info!(port = %name, "its hook passes frames again"),
+                Err(error) => tracing::debug!(port = %name, %error, "its hook still drops all frames"),
+            }
+        }
     }
 
     /// Opens a port again that a failed configuration change had removed. If the port cannot be opened, it waits for
@@ -697,6 +710,16 @@ impl RunningState {
             (Some(wanted), Some(running)) => change::change(engine, name, running, wanted),
             _ => Ok(()),
         }
+    }
+}
+
+/// Leaves an adopted hook attached to its device for the next start of the daemon. If the hook drops all frames until
+/// its filter is installed, it passes frames again, as before the start that failed.
+fn leave_hook(name: &PortName, wanted: &PortSpec, hook: Option<Attached>) {
+    if let Some(mut hook) = hook.filter(af_xdp::is_locked)
+        && let Err(error) = af_xdp::unlock(name, wanted, &mut hook, &[])
+    {
+        tracing::warn!(port = %name, %error, "its hook drops all frames until the next start");
     }
 }
 

@@ -63,7 +63,7 @@ const ASKED_HASH: u64 = 0xffff;
 /// 5).
 const GTSM: u8 = 255;
 
-/// A known peer of a routing protocol daemon on this host.
+/// A known peer of a routing protocol daemon or of the DHCP relay on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Peer {
     /// A BGP session over TCP: local address and port, then address and port of the peer. Its packets belong
@@ -343,13 +343,17 @@ impl PuntPolicer {
     /// known sender depends on its interface, protocol and address, and on whether the packet is multicast. Therefore
     /// packets that claim another session, protocol or interface take no tokens from this share.
     fn place(&self, class: PuntClass, origin: &Origin, adjacencies: &AdjacencyView, now_ns: u64) -> Place {
-        let is_proven = || {
-            let station = origin.key.eth_src();
-            let knows = |source| adjacencies.knows(origin.interface, bits_of(source), station);
-            !origin.may_be_forwarded(class)
-                || origin.addresses().is_some_and(|(source, _)| knows(source) == Acquaintance::Known)
+        let is_neighbour = || {
+            let knows = |source| adjacencies.knows(origin.interface, bits_of(source), origin.key.eth_src());
+            origin.addresses().is_some_and(|(source, _)| knows(source) == Acquaintance::Known)
         };
-        if let Some(peer) = origin.peer(class).filter(|peer| self.knows(*peer) && is_proven()) {
+        let is_believed = || match class {
+            // A server on the link is a known neighbour, whose address is harder to forge than that of a server further
+            // away.
+            PuntClass::Dhcp => !is_neighbour(),
+            _ => !origin.may_be_forwarded(class) || is_neighbour(),
+        };
+        if let Some(peer) = origin.peer(class).filter(|peer| self.knows(*peer) && is_believed()) {
             let is_group = origin.addresses().is_some_and(|(_, to)| is_group_of_link(to));
             let source = self.hasher.hash_one((origin.interface, class, peer, is_group));
             return Place { class: peer.class(), source, is_asked: false };
@@ -616,7 +620,7 @@ mod tests {
     /// BFD packets must have TTL 255.
     #[test]
     fn hellos_of_gateways_are_of_known_peers() {
-        use PuntClass::{Bfd, Dhcp, Ospf, Peer as Known, PeerMultihop, Rip};
+        use PuntClass::{Bfd, Dhcp, Neighbour, Ospf, Peer as Known, PeerMultihop, Rip};
         let mut router = PolicedRouter::new(1000);
         let mac = packet::MacAddr::from_u64(0x0200_0000_0002);
         router.adjacencies.resolve(11, [10, 0, 0, 2].into(), Some(mac));
@@ -624,6 +628,7 @@ mod tests {
             Peer::Neighbour(1, "10.0.0.2".parse().unwrap()),
             Peer::Neighbour(1, "fe80::2".parse().unwrap()),
             Peer::Far("10.9.0.9".parse().unwrap()),
+            Peer::Far("10.0.0.2".parse().unwrap()),
         ]);
         for (interface, class, text, expected) in [
             (1, Ospf, "ip_src=10.0.0.2,ip_dst=224.0.0.5,ip_proto=89", Known),
@@ -638,10 +643,15 @@ mod tests {
             (1, Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=6784,ttl=255", Known),
             (2, Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=3784,ttl=255", Bfd),
             (1, Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=3784,ttl=254", Bfd),
-            (1, Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=4784,ttl=60", Bfd),
             (1, Bfd, "ip_src=10.9.0.9,ip_dst=10.0.0.1,udp,dst_port=4784,ttl=60", PeerMultihop),
             (1, Bfd, "ip_src=10.9.0.9,ip_dst=10.0.0.1,udp,dst_port=3784,ttl=255", Bfd),
             (1, Dhcp, "ip_src=10.9.0.9,ip_dst=10.0.0.1,udp,src_port=67,dst_port=67", PeerMultihop),
+            (
+                1,
+                Dhcp,
+                "eth_src=02:00:00:00:00:02,ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,src_port=67,dst_port=67",
+                Neighbour,
+            ),
             (1, Dhcp, "ip_src=10.9.0.9,ip_dst=10.0.0.1,udp,src_port=68,dst_port=67", Dhcp),
             (1, Dhcp, "ip_src=10.9.0.8,ip_dst=10.0.0.1,udp,src_port=67,dst_port=67", Dhcp),
             (1, Rip, "ip_src=10.0.0.2,ip_dst=224.0.0.9,udp,dst_port=520", Rip),

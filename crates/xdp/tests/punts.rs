@@ -457,7 +457,8 @@ fn known_neighbours_are_told_from_forged_ones() {
     need_root!();
     let rig = Rig::new(&ANSWER);
     let mut limits = limits(100);
-    let peers = [PuntPeer::Neighbour(INTERFACE, IpAddr::from([10, 0, 1, 2]))].into();
+    let neighbour = IpAddr::from([10, 0, 1, 2]);
+    let peers = [PuntPeer::Neighbour(INTERFACE, neighbour), PuntPeer::Far(neighbour)].into();
     limits.set_peers(&peers).unwrap();
     let mut own = Own::new("blue").unwrap();
     own.insert(IpAddr::from([10, 0, 1, 1])).unwrap();
@@ -476,6 +477,12 @@ fn known_neighbours_are_told_from_forged_ones() {
     assert_eq!(see(&ospf).1, Some(PuntClass::Peer));
     ospf[6..12].copy_from_slice(&[2, 0, 0, 9, 9, 9]);
     assert_eq!(see(&ospf).1, Some(PuntClass::Ospf), "of another station");
+    // A DHCP server on the link is a known neighbour, and another one is believed by its address.
+    let mut dhcp = frame("ip_src=10.0.1.2,ip_dst=10.0.1.1,udp,src_port=67,dst_port=67");
+    dhcp[6..12].copy_from_slice(&FAR[0]);
+    assert_eq!(see(&dhcp).1, Some(PuntClass::Neighbour));
+    dhcp[6..12].copy_from_slice(&[2, 0, 0, 9, 9, 9]);
+    assert_eq!(see(&dhcp).1, Some(PuntClass::PeerMultihop));
     let nd = frame("ip_src=fd00:1::2,ip_dst=ff02::1,icmpv6,icmp_type=135");
     assert_eq!(see(&nd), (Counter::PassedGroup, Some(PuntClass::Neighbour)));
     // A flood by forged stations, with forged and with known addresses.

@@ -49,7 +49,8 @@ pub fn port(
     }
     if running.hook.as_ref().is_some_and(af_xdp::is_locked) {
         let finding = "its hook drops all frames, because a change of its function and its filter failed and could not be undone";
-        chart.note(&object, Finding::Error, finding.to_owned(), "apply the configuration again");
+        let fix = "none: it is tried again each second; the log names the cause";
+        chart.note(&object, Finding::Error, finding.to_owned(), fix);
     }
     if let Some(trouble) = &running.trouble {
         let fix = match &running.wanted.port.kind {

@@ -319,7 +319,10 @@ impl Filters {
 
     /// Installs in a port's hook the filter to which the port refers. If the hook dropped all frames because its filter
     /// was not installed, it then starts to pass frames. Does nothing if the hook is detached.
-    fn ensure_hook(&mut self, port: &PortName, running: &mut Running) -> Result<(), PlaneError> {
+    ///
+    /// # Errors
+    /// Returns an error if the hook refuses the filter or its program.
+    pub fn ensure_hook(&mut self, port: &PortName, running: &mut Running) -> Result<(), PlaneError> {
         let wanted = named(running).cloned();
         let Some(hook) = &mut running.hook else { return Ok(()) };
         let put = self.put(port, wanted.as_ref(), hook).and_then(|()| match af_xdp::is_locked(hook) {
