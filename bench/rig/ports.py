@@ -138,7 +138,7 @@ def markdown(results: dict) -> str:
         f"Medians of {settings['rounds']} rounds (lowest to highest in brackets). {build.line(results)}\n",
         "One bridge of veth ports that the daemon makes itself, with one worker and 65,536 frames of memory (twice as many from 501 ports on). Ready is the time from the start of the "
         "process to its `ready:` line; CPU time at rest is that of all its threads. Kernel tables are "
-        "the growth of the kernel's VmallocUsed: each AF_XDP socket has a table of all frames, about 120 octets a frame. To clear these "
+        "the growth of the kernel's VmallocUsed: each AF_XDP socket has a table of all frames, about 135 octets a frame. To clear these "
         "tables is most of the time of many ports.\n",
         table(["ports", *names.values()], rows)]) + "\n"
 
