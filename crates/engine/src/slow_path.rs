@@ -542,7 +542,7 @@ impl SlowPath {
     }
 
     /// Moves upcalls from the workers' rings to the queues of the ports on which the packets were received
-    /// ([`Upcall::queue`]). Returns whether there were any upcalls.
+    /// ([`Upcall::ports`]). Returns whether there were any upcalls.
     fn collect(&mut self) -> bool {
         let mut did = false;
         for worker in 0..self.workers.len() {

@@ -58,7 +58,7 @@ pub struct WorkerContext {
     pub clones_left: u32,
     /// Number of segments into which the packets of the current burst may still be divided.
     pub segments_left: u32,
-    /// Number of the remaining segments that packets of more than [`USUAL_SEGMENTS`] segments may not use.
+    /// Number of the remaining segments that packets of very many segments may not use.
     pub segments_reserved: u32,
     /// Packets of the current burst that were sent to patch ports, each with the peer port on which the packet arrives
     /// next.
