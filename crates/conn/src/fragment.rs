@@ -302,7 +302,8 @@ pub struct Reassembler<A, P> {
     refused_count: u32,
     /// Links of the two lists. Each datagram is in one of them.
     links: Vec<Links>,
-    /// Links of the lists of the shares.
+    /// For each share key, its datagrams are a list from the oldest to the newest. This field holds the links of these
+    /// lists, by number of the datagram.
     share_links: Vec<Links>,
     shares: Shares,
     pool: Pool<P>,

@@ -204,7 +204,8 @@ fn virtual_server() -> Middle {
     Middle::new(Nat { target, first_address: SERVER, last_address: SERVER, ..Nat::default() })
 }
 
-/// Returns both ends of a control connection from a port of a client behind source NAT, with the translated port.
+/// Returns the two ends of an FTP control connection, whose client is behind source NAT. `port` is the client's own
+/// port, and the server sees `translated` instead.
 fn behind_nat(client: u32, port: u16, translated: u16) -> [Peer; 2] {
     let (server, public) = (end(SERVER, 21), end(PUBLIC, translated));
     [Peer::new(end(client, port), server, u32::MAX - 30), Peer::new(server, public, 7000)]

@@ -35,10 +35,7 @@ fn nothing_passes_before_the_filter_of_a_new_port_is_there() {
     packets_until(&rig, "flood", 50);
     for _ in 0..3 {
         let before = packets(&rig, "flood");
-        let hooks: serde_json::Value =
-            serde_json::from_str(&rig.ok(&["xdp", "status", "h1", "--seconds", "0", "--json"])).unwrap();
-        let link = hooks[0]["link"].as_u64().unwrap();
-        rig.lab.hub().run(["bpftool", "link", "detach", "id", &link.to_string()]).unwrap();
+        detach(&rig, "h1", "").unwrap();
         packets_until(&rig, "flood", before + 500);
         assert_eq!(flow.received(), 0, "{}", rig.ok(&["show", "filters"]));
     }
@@ -142,10 +139,7 @@ fn nothing_passes_while_a_detached_hook_is_put_back() {
     rig.start(&format!("{}{port}{rule}", rig.configuration_with("", &[0, 10])));
     let leak = Leak::start(&rig, &rig.hosts[0]);
     let before = packets_until(&rig, "flood", 50);
-    let hooks: serde_json::Value =
-        serde_json::from_str(&rig.ok(&["xdp", "status", "h1", "--seconds", "0", "--json"])).unwrap();
-    let link = hooks[0]["link"].as_u64().unwrap().to_string();
-    rig.lab.hub().run(["bpftool", "link", "detach", "id", &link]).unwrap();
+    detach(&rig, "h1", "").unwrap();
     rig.daemon().wait_for_line("it is put back", PATIENCE).unwrap();
     // Skips the datagrams that arrived before.
     leak.arrived();
@@ -167,13 +161,8 @@ fn nothing_passes_while_another_program_has_the_place_of_a_hook() {
     let leak = Leak::start(&rig, &rig.hosts[0]);
     packets_until(&rig, "flood", 50);
     let pin = load_pass(&rig);
-    let take = || {
-        let hooks = rig.ok(&["xdp", "status", "h1", "--seconds", "0", "--json"]);
-        let hooks: serde_json::Value = serde_json::from_str(&hooks).unwrap();
-        let link = hooks[0]["link"].as_u64().ok_or(hooks.to_string())?;
-        let script = format!("bpftool link detach id {link} && bpftool net attach xdp pinned {pin} dev h1");
-        rig.lab.hub().run(["sh", "-c", &script]).map(drop).map_err(|error| error.to_string())
-    };
+    let then = &format!("&& bpftool net attach xdp pinned {pin} dev h1");
+    let take = || detach(&rig, "h1", then);
     eventually("the place of the hook", PATIENCE, take).unwrap();
     let finding = |expected| is_guarded(&rig, expected);
     eventually("a finding", PATIENCE, || finding(true)).unwrap();
@@ -189,6 +178,15 @@ fn nothing_passes_while_another_program_has_the_place_of_a_hook() {
     assert_eq!(leak.arrived(), 0, "{}", rig.daemon().output());
     let said = applied(&rig, &text.replace("\"drop\"", "\"count\""));
     assert!(leak.arrived() > 0, "{said}");
+}
+
+/// Detaches the hook of a port from its device, and runs the rest of a shell command directly afterwards.
+fn detach(rig: &Rig, port: &str, then: &str) -> Result<(), String> {
+    let hooks = rig.ok(&["xdp", "status", port, "--seconds", "0", "--json"]);
+    let hooks: serde_json::Value = serde_json::from_str(&hooks).unwrap();
+    let link = hooks[0]["link"].as_u64().ok_or(hooks.to_string())?;
+    let script = format!("bpftool link detach id {link} {then}");
+    rig.lab.hub().run(["sh", "-c", &script]).map(drop).map_err(|error| error.to_string())
 }
 
 /// Loads an XDP program that passes every frame. Returns the path of its pin.
@@ -248,13 +246,8 @@ fn a_guard_follows_its_port_to_a_new_device() {
     rig.start(&format!("{}{port}{rule}", rig.configuration("")));
     let pin = load_pass(&rig);
     let place = |device: &str| format!("bpftool net attach xdp pinned {pin} dev {device}");
-    let take = || {
-        let hooks = rig.ok(&["xdp", "status", "p", "--seconds", "0", "--json"]);
-        let hooks: serde_json::Value = serde_json::from_str(&hooks).unwrap();
-        let link = hooks[0]["link"].as_u64().ok_or(hooks.to_string())?;
-        let script = format!("bpftool link detach id {link} && {}", place("first"));
-        hub.run(["sh", "-c", &script]).map(drop).map_err(|error| error.to_string())
-    };
+    let then = &format!("&& {}", place("first"));
+    let take = || detach(&rig, "p", then);
     eventually("the place of the hook", PATIENCE, take).unwrap();
     eventually("a guard", PATIENCE, || is_guarded(&rig, true)).unwrap();
     hub.run(["ip", "link", "delete", "first"]).unwrap();

@@ -407,6 +407,16 @@ pub fn unlock(
     changed.map_err(|error| failed(name, &error))
 }
 
+/// Leaves an adopted hook attached to its device for the next start of the daemon. If the hook drops all frames until
+/// its filter is installed, it passes frames again, as before the start that failed.
+pub fn leave(name: &PortName, wanted: &PortSpec, hook: Option<Attached>) {
+    if let Some(mut hook) = hook.filter(is_locked)
+        && let Err(error) = unlock(name, wanted, &mut hook, &[])
+    {
+        tracing::warn!(port = %name, %error, "its hook drops all frames until the next start");
+    }
+}
+
 /// Installs a program in a hook that drops every frame. [`unlock`] ends that.
 ///
 /// # Errors

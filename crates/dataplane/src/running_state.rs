@@ -11,8 +11,9 @@
 //! fail, because they are part of one snapshot that is published at the end. Ports that the change does not
 //! affect are not touched.
 
+mod opening;
+
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use control::{FailureKind, PlaneError};
@@ -23,10 +24,10 @@ use model::{
 };
 use packet::PortId;
 use port::af_xdp::BUSY_WAIT;
+use xdp::IngressGuard;
 use xdp::user::UserProgram;
-use xdp::{Attached, IngressGuard};
 
-use super::af_xdp::{self, Start};
+use super::af_xdp;
 use super::bridges::{self, Bridges};
 use super::change;
 use super::custom_program;
@@ -42,12 +43,12 @@ use super::hook_test::HookTest;
 use super::ids::Names;
 use super::moves::Moves;
 use super::open::{self, Footprint, Opened, PortSpec};
-use super::parallel;
 use super::ports::{self, Ports, Running};
 use super::publish::publish;
 use super::routers::{self, AllSessions, Routers};
 use super::routing::KernelRouting;
 use super::steering::{self, SteeringPolicies};
+use opening::{open_all, open_one, wanted_of};
 
 /// State of the running data plane. One lock protects the whole state.
 pub struct RunningState {
@@ -337,7 +338,7 @@ impl RunningState {
         }
         for (name, wanted, mut opened) in early {
             if starting && opened.adopted {
-                leave_hook(&name, &wanted, opened.hook.take());
+                af_xdp::leave(&name, &wanted, opened.hook.take());
             }
             open::abandon(&name, &wanted, opened, &mut engine.pool());
         }
@@ -399,7 +400,7 @@ impl RunningState {
             return;
         }
         for (name, running) in self.ports.iter_mut().filter(|(_, running)| running.adopted) {
-            leave_hook(name, &running.wanted, running.hook.take());
+            af_xdp::leave(name, &running.wanted, running.hook.take());
         }
     }
 
@@ -711,83 +712,6 @@ impl RunningState {
             _ => Ok(()),
         }
     }
-}
-
-/// Leaves an adopted hook attached to its device for the next start of the daemon. If the hook drops all frames until
-/// its filter is installed, it passes frames again, as before the start that failed.
-fn leave_hook(name: &PortName, wanted: &PortSpec, hook: Option<Attached>) {
-    if let Some(mut hook) = hook.filter(af_xdp::is_locked)
-        && let Err(error) = af_xdp::unlock(name, wanted, &mut hook, &[])
-    {
-        tracing::warn!(port = %name, %error, "its hook drops all frames until the next start");
-    }
-}
-
-fn wanted_of(name: &PortName, config: &Config) -> Result<PortSpec, PlaneError> {
-    let cause = "the configuration has no such port";
-    PortSpec::of(config, name).ok_or_else(|| PlaneError::not_found(object(name), cause, "apply again"))
-}
-
-fn open_one(
-    engine: &Engine,
-    name: &PortName,
-    config: &Config,
-    former: Option<Former>,
-    busy_wait: Duration,
-    start: Option<&Start>,
-) -> Result<(PortSpec, Opened), PlaneError> {
-    let wanted = wanted_of(name, config)?;
-    let known = Footprint { former, ..Footprint::default() };
-    let opened = open::open(name, &wanted, &known, busy_wait, start, &mut engine.pool())?;
-    Ok((wanted, opened))
-}
-
-/// The settings and the queues of an opened port, or the reason why a port waits for its device.
-type OpenedOrWaits = Result<(PortSpec, Opened), String>;
-
-/// Opens ports. While the daemon is `starting`, several ports are opened in parallel, and a port waits for its device
-/// if the device is missing. After an error, no other port is opened. The results are in the order of the ports. A port
-/// that was not tried has no result.
-fn open_all(
-    engine: &Engine,
-    names: Vec<PortName>,
-    new: &Config,
-    starting: bool,
-) -> Vec<(PortName, Result<OpenedOrWaits, PlaneError>)> {
-    // The ports share one deadline for busy queues.
-    let deadline = Instant::now() + BUSY_WAIT;
-    let has_failed = AtomicBool::new(false);
-    let start = starting.then(Start::default);
-    let open = |name: PortName| {
-        if has_failed.load(Ordering::Relaxed) {
-            return None;
-        }
-        let absent = |port: &model::Port| open::absent(&port.kind).filter(|_| starting);
-        // The owner of another namespace can make any device with the name of the port's device.
-        let is_elsewhere = || {
-            let device = new.ports.get(&name).and_then(|port| port.kind.device());
-            device.is_some_and(|(_, namespace)| namespace.is_some())
-        };
-        let result = match new.ports.get(&name).and_then(absent) {
-            Some(why) => Ok(Err(why)),
-            None => {
-                let busy_wait = deadline.saturating_duration_since(Instant::now());
-                match open_one(engine, &name, new, None, busy_wait, start.as_ref()) {
-                    // One port that cannot be opened, which a tenant can cause, does not prevent the start of
-                    // the others.
-                    Err(error) if starting && (error.kind == FailureKind::Unready || is_elsewhere()) => {
-                        Ok(Err(error.cause))
-                    }
-                    other => other.map(Ok),
-                }
-            }
-        };
-        if result.is_err() {
-            has_failed.store(true, Ordering::Relaxed);
-        }
-        Some((name, result))
-    };
-    parallel::each(starting, names, open).into_iter().flatten().collect()
 }
 
 fn of_name<'g>(gone: &'g mut [Gone], name: &PortName) -> Option<&'g mut Gone> {

@@ -27,7 +27,7 @@ impl Helper {
         }
     }
 
-    /// Returns the helper with a name.
+    /// Returns the helper with the name that Open vSwitch's `alg=` uses. Returns `None` if the name is unknown.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Helper> {
         [Helper::Ftp, Helper::Tftp].into_iter().find(|helper| helper.name() == name)

@@ -46,6 +46,23 @@ async fn hold_up(bridge: &Memory, peer: &mut Peer, behind: &[u8]) {
     assert_eq!(reply.1, 9);
 }
 
+/// Sends more port events than fit into the queue of a session that is held up. `other` reads all of them.
+async fn fill_queue(bridge: &Memory, other: &mut Peer) {
+    let desc = bridge.lock().ports[0].clone();
+    for _ in 0..11 {
+        (0..100).for_each(|_| bridge.tell(&switch::flow::Event::Port(2, desc.clone())));
+        for _ in 0..100 {
+            assert_eq!(other.next().await.0, 12);
+        }
+    }
+}
+
+/// Returns the status of the controller that listens here.
+fn status_at(controllers: &Controllers, listener: &TcpListener) -> openflow::Status {
+    let address = Address::Tcp(listener.local_addr().unwrap());
+    controllers.status().into_iter().find(|status| status.address == address).unwrap()
+}
+
 /// Checks that a controller receives no report of a demotion if it has become the master again before the report.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_controller_that_is_master_again_hears_of_no_demotion() {
@@ -62,8 +79,7 @@ async fn a_controller_that_is_master_again_hears_of_no_demotion() {
     assert_eq!((reply.0, &reply.2[..4]), (25, &[0, 0, 0, 2][..]));
     assert_eq!(two.wait_for(30).await.2[..5], [0, 0, 0, 3, 0]);
     assert_eq!(one.until_barrier().await, []);
-    let address = Address::Tcp(listeners[0].local_addr().unwrap());
-    let status = controllers.status().into_iter().find(|status| status.address == address).unwrap();
+    let status = status_at(&controllers, &listeners[0]);
     assert_eq!(status.role, openflow::Role::Master);
     controllers.shutdown().await;
 }
@@ -77,13 +93,7 @@ async fn a_full_queue_loses_no_demotion() {
     assert_eq!(one.role(2, 10).await.2[..4], [0, 0, 0, 2]);
     assert_eq!(two.role(0, 0).await.2[..4], [0, 0, 0, 1]);
     hold_up(&bridge, &mut one, &[]).await;
-    let desc = bridge.lock().ports[0].clone();
-    for _ in 0..11 {
-        (0..100).for_each(|_| bridge.tell(&switch::flow::Event::Port(2, desc.clone())));
-        for _ in 0..100 {
-            assert_eq!(two.next().await.0, 12);
-        }
-    }
+    fill_queue(&bridge, &mut two).await;
     assert_eq!(two.role(2, 11).await.2[..4], [0, 0, 0, 2]);
     bridge.waits.store(false, Ordering::Relaxed);
     assert_eq!(one.wait_for(30).await.2[..5], [0, 0, 0, 3, 0]);
@@ -98,15 +108,8 @@ async fn losses_of_a_connected_session_are_counted() {
     let mut two = accept(&listeners[1], 5).await;
     assert_eq!(two.role(0, 0).await.2[..4], [0, 0, 0, 1]);
     hold_up(&bridge, &mut one, &[]).await;
-    let desc = bridge.lock().ports[0].clone();
-    for _ in 0..11 {
-        (0..100).for_each(|_| bridge.tell(&switch::flow::Event::Port(2, desc.clone())));
-        for _ in 0..100 {
-            assert_eq!(two.next().await.0, 12);
-        }
-    }
-    let address = Address::Tcp(listeners[0].local_addr().unwrap());
-    let status = controllers.status().into_iter().find(|status| status.address == address).unwrap();
+    fill_queue(&bridge, &mut two).await;
+    let status = status_at(&controllers, &listeners[0]);
     assert!(status.connected);
     assert_eq!(status.lost, 1100 - 1024);
     controllers.shutdown().await;
