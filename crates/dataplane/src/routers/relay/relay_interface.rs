@@ -16,7 +16,7 @@ use router::dhcp6;
 use super::version::{Key, Version};
 
 /// Maximum number of DHCP messages per second that the relay accepts on an interface, counted separately for clients,
-/// for other relays, and for replies of servers.
+/// for other relays, for replies of servers to clients, and for replies of servers to other relays.
 const RATE: u32 = 1_000;
 /// Maximum number of DHCP messages per second that the relay accepts from one client. Clients with equal hashes
 /// share the limit.
@@ -101,7 +101,7 @@ pub struct RelayInterface {
     takes_relayed: bool,
     counts: Arc<Counts>,
     up: Limits,
-    down: Allowance,
+    down: Replies,
 }
 
 impl RelayInterface {
@@ -131,7 +131,7 @@ impl RelayInterface {
             takes_relayed,
             counts: Arc::clone(counts),
             up: Limits { clients: Requests::new(CLIENT_RATE), relays: Requests::new(RELAY_RATE) },
-            down: Allowance::default(),
+            down: Replies::default(),
         })
     }
 
@@ -164,6 +164,22 @@ impl Limits {
     fn take(&mut self, by_address: bool, from: impl Hash, client: impl Hash) -> bool {
         let now = Instant::now();
         if by_address { self.relays.take(from, now) } else { self.clients.take(client, now) }
+    }
+}
+
+/// Rate limits of the DHCP messages that the relay forwards from servers. Any host can ask the servers through another
+/// relay, and each of several servers answers. The replies to relays therefore do not use up the limit of the replies
+/// to clients.
+#[derive(Default)]
+struct Replies {
+    to_clients: Allowance,
+    to_relays: Allowance,
+}
+
+impl Replies {
+    fn take(&mut self, to_relay: bool, now: Instant) -> bool {
+        let own = if to_relay { &mut self.to_relays } else { &mut self.to_clients };
+        own.take(now, RATE)
     }
 }
 
@@ -251,7 +267,8 @@ pub fn take4(
             else {
                 return add(&counts.strangers);
             };
-            if !interface_relay.lets_down(IpAddr::V4(from), arrived_by) {
+            // A reply to another relay goes to its address without this relay.
+            if !interface_relay.lets_down(IpAddr::V4(from), arrived_by, false) {
                 return;
             }
             match dhcp::reply_frame(message, interface_relay.place.mac) {
@@ -304,7 +321,7 @@ pub fn take6(
                     .iter_mut()
                     .find(|(key, interface_relay)| key.1 == Version::V6 && is_meant(key, interface_relay));
                 let Some((_, interface_relay)) = found else { return add(&counts.strangers) };
-                if interface_relay.lets_down(IpAddr::V6(from), arrived_by) {
+                if interface_relay.lets_down(IpAddr::V6(from), arrived_by, reply.to_relay) {
                     interface_relay.deliver(&reply);
                 }
             }
@@ -329,11 +346,11 @@ impl RelayInterface {
     /// Checks whether a server's DHCP reply may be sent to a client. The source address of the reply must be the
     /// address of one of the interface's DHCP servers, and the reply must have arrived on a device through which the
     /// route to this server leads. Counts a refused reply.
-    fn lets_down(&mut self, from: IpAddr, arrived_by: u32) -> bool {
+    fn lets_down(&mut self, from: IpAddr, arrived_by: u32, to_relay: bool) -> bool {
         let is_routed = self.ways.get(&from).is_some_and(|ways| ways.contains(&arrived_by));
         let refused = if !is_routed && (arrived_by != LOOPBACK || !self.allowed.contains(&from)) {
             &self.counts.strangers
-        } else if !self.down.take(Instant::now(), RATE) {
+        } else if !self.down.take(to_relay, Instant::now()) {
             &self.counts.limited
         } else {
             return true;
@@ -386,6 +403,17 @@ mod tests {
             limits.take(false, Ipv4Addr::UNSPECIFIED, client)
         });
         assert_eq!(clients.count(), 200);
+    }
+
+    /// Replies to other relays do not use up the limit of the replies to clients.
+    #[test]
+    fn replies_to_relays_leave_the_limit_of_clients() {
+        let (mut replies, begin) = (Replies::default(), Instant::now());
+        let taken = |replies: &mut Replies, to_relay, of: u32| {
+            (0..of).filter(|_| replies.take(to_relay, begin)).count()
+        };
+        assert_eq!(taken(&mut replies, true, 5_000), usize::try_from(RATE).unwrap());
+        assert_eq!(taken(&mut replies, false, 200), 200);
     }
 
     #[test]
