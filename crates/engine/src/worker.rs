@@ -463,7 +463,7 @@ fn answers(
     egress: &mut Egress<'_>,
     worker: &mut WorkerContext,
 ) -> usize {
-    worker.begin_burst();
+    worker.begin_mixed_burst();
     let mut budget = openflow::AnswerBudget::default();
     loop {
         let mut context = Context {
@@ -563,7 +563,7 @@ fn handed_over(
 ) -> usize {
     let mut egress = Egress { queues, local, links, collected: None };
     let mut relayed = 0;
-    context.begin_relayed_burst();
+    context.begin_mixed_burst();
     while relayed < port::BURST {
         let Some(output) = egress.links.take_output(from) else { break };
         relayed += 1;

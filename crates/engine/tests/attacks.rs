@@ -469,3 +469,23 @@ fn rules_that_are_held_keep_no_other_bridge_waiting() {
     }
     switch.rig.assert_accounted();
 }
+
+/// Checks that packets of one port that the slow path releases, and that are divided into very many segments, leave
+/// segments for the packets of another port that it releases in the same round.
+#[test]
+fn released_segments_of_one_port_leave_segments_for_another_port() {
+    let mut switch = Switch::new(3);
+    // Each packet has a flow of its own, and so each waits for the slow path.
+    let exact = Match::ANY.with(Field::EthType, 0x0800).with(Field::IpProto, 17).with(Field::UdpSrc, 9);
+    switch.add(0, 20, exact, vec![]);
+    switch.add(0, 10, Match::ANY, vec![out(3)]);
+    (0..40).for_each(|number| switch.rig.send_large(0, 1000 + number, 1000));
+    (0..100).for_each(|number| switch.rig.send_large(1, 2000 + number, 50));
+    for _ in 0..8 {
+        switch.rig.round();
+    }
+    while switch.slow_path.round() {}
+    switch.rig.round();
+    let dropped = |port| switch.rig.engine.port_totals(PortId(port)).drops[DropReason::CloneBudget.index()];
+    assert_eq!((dropped(0), dropped(1)), (40 - 8, 0));
+}

@@ -107,9 +107,10 @@ impl WorkerContext {
     }
 
     /// Resets the same numbers at the beginning of a burst of packets that another worker has handed over for
-    /// transmission. The packets may come from several ports. Half of the segments is therefore reserved for packets of
-    /// a usual number of segments, so that packets that are divided into very many segments do not prevent others.
-    pub fn begin_relayed_burst(&mut self) {
+    /// transmission, or that the slow path has released. The packets may come from several ports. Half of the segments
+    /// is therefore reserved for packets of a usual number of segments, so that packets that are divided into very many
+    /// segments do not prevent others.
+    pub fn begin_mixed_burst(&mut self) {
         self.begin_burst();
         self.segments_reserved = SEGMENT_BUDGET / 2;
     }

@@ -10,7 +10,7 @@ use engine::worker::Worker;
 use engine::{Engine, EngineConfig, Function, PollMode, PortView};
 use packet::{PortId, QueueId, WorkerId};
 use port::ring::{self, RingQueue};
-use port::{Batch, Depot, FrameMemory, FramePool, HugePages, MemoryConfig, Queue};
+use port::{Batch, Depot, Flags, FrameMemory, FramePool, Gso, HugePages, MemoryConfig, Offload, Queue};
 use switch::{Bridge, BridgeConfig, BridgePortConfig, VlanMode};
 
 /// An engine with one worker that the test runs without a thread, and the test's ends of the ports' links.
@@ -68,6 +68,24 @@ impl Rig {
     pub fn send(&mut self, port: u16, frame: &[u8]) {
         let mut batch = Batch::new();
         batch.push(self.pool.alloc_copy(frame).unwrap());
+        assert_eq!(self.far[usize::from(port)].transmit(&mut self.pool, &mut batch), 1);
+    }
+
+    /// Sends a UDP packet to `port` that is divided into `segments` segments of 4 octets. `from` is the source port.
+    pub fn send_large(&mut self, port: u16, from: u16, segments: u16) {
+        let mut bytes = frame(1, 2, 0);
+        bytes.resize(42 + 4 * usize::from(segments), 7);
+        let payload = 4 * segments;
+        bytes[16..18].copy_from_slice(&(payload + 28).to_be_bytes());
+        bytes[34..36].copy_from_slice(&from.to_be_bytes());
+        bytes[38..40].copy_from_slice(&(payload + 8).to_be_bytes());
+        let mut flags = Flags::default();
+        flags.insert(Flags::PARTIAL_CHECKSUM);
+        flags.insert(Flags::SEGMENT);
+        let offload = Offload { flags, gso: Gso::Udp, gso_size: 4, csum_start: 34, csum_offset: 6 };
+        let mut packet = self.pool.alloc_copy(&bytes).unwrap();
+        packet.set_offload(self.pool.memory(), offload);
+        let mut batch: Batch = std::iter::once(packet).collect();
         assert_eq!(self.far[usize::from(port)].transmit(&mut self.pool, &mut batch), 1);
     }
 
