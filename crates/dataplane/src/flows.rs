@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use engine::idle::Waker;
 use engine::slow_path::{FlowListener, KnownFlow, SlowPathConfig};
-use engine::{Engine, FlowBridge, FlowTables, Function, SlowPathView};
+use engine::{Connections, Engine, FlowBridge, FlowTables, Function, SlowPathView};
 use model::{BridgeName, Config, DoctorFinding, FailMode, Finding, FlowTuning, OpenFlow, PortName};
 use packet::MacAddr;
 use switch::flow::{
@@ -77,7 +77,8 @@ fn log_of_flows() -> FlowListener {
     FlowListener {
         listens: || tracing::enabled!(target: "dpif_netdev", tracing::Level::DEBUG),
         changed: Box::new(|change| {
-            let flow = text::cached(&change.port.0.to_string(), change.flow, change.mask);
+            let flow =
+                text::cached(change.recirculation, &change.port.0.to_string(), change.flow, change.mask);
             let what = if change.added { "flow_add" } else { "flow_del" };
             let actions = text::program(change.ops, &|port| port.0.to_string());
             tracing::debug!(target: "dpif_netdev", "{what}: {flow}, actions:{actions}");
@@ -220,6 +221,8 @@ pub struct Flows {
     served: engine::slow_path::Bridges,
     bridges: BTreeMap<BridgeName, Flowing>,
     deciding: Option<Deciding>,
+    /// Connections that the action `ct` tracks. All bridges share them, so that zones are those of the data path.
+    connections: Arc<Connections>,
     /// Table of the flows that are offloaded to the hooks (XDP programs). The table is created when
     /// the slow path first starts.
     table: Option<FlowTable>,
@@ -246,6 +249,7 @@ impl Default for Flows {
             served: Arc::new(Mutex::new(BTreeMap::new())),
             bridges: BTreeMap::new(),
             deciding: None,
+            connections: Arc::default(),
             table: None,
             stale: Stale::default(),
             changed: BTreeSet::new(),
@@ -329,8 +333,8 @@ impl Flows {
         let (rules, given) =
             given.map_or_else(Default::default, |own| (own.rules, Some((own.numbers, own.of_datapath))));
         let tables = Arc::new(FlowTables::new(bridge.id().0, rules, waker));
-        let of_datapath =
-            OfDatapath::new(name, datapath_id(name, settings), settings.fail_mode, Arc::clone(&tables));
+        let shared = (Arc::clone(&tables), Arc::clone(&self.connections));
+        let of_datapath = OfDatapath::new(name, datapath_id(name, settings), settings.fail_mode, shared);
         let mut numbers = BTreeMap::new();
         match given {
             Some((given, record)) => {
@@ -343,7 +347,11 @@ impl Flows {
         }
         of_datapath.set_tables(&settings.tables);
         tables.set_one_tag(settings.vlan_limit == Some(1));
-        let bridge = Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge: Arc::clone(bridge) });
+        let bridge = Arc::new(FlowBridge {
+            tables: Arc::clone(&tables),
+            bridge: Arc::clone(bridge),
+            connections: Arc::clone(&self.connections),
+        });
         Some(Flowing {
             tables,
             bridge,
@@ -603,8 +611,8 @@ impl Flowing {
     /// OpenFlow bridge. Returns whether the OpenFlow sessions must be updated.
     fn follow(&mut self, name: &BridgeName, bridge: &Arc<switch::Bridge>, settings: &OpenFlow) -> bool {
         if !Arc::ptr_eq(&self.bridge.bridge, bridge) {
-            let tables = Arc::clone(&self.tables);
-            self.bridge = Arc::new(FlowBridge { tables, bridge: Arc::clone(bridge) });
+            let (tables, connections) = (Arc::clone(&self.tables), Arc::clone(&self.bridge.connections));
+            self.bridge = Arc::new(FlowBridge { tables, bridge: Arc::clone(bridge), connections });
         }
         let changed = self.settings != *settings;
         if changed {

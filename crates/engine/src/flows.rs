@@ -34,10 +34,11 @@ use lookup::FlowRef;
 use packet::{FlowKey, PortId};
 use port::Packet;
 use switch::Bridge;
-use switch::flow::{DecidedPacket, ExtendedKey, PacketOut, Pipeline};
+use switch::flow::{ConnectionFields, DecidedPacket, ExtendedKey, PacketOut, Pipeline, Recirculation};
 use sync::spsc::{Consumer, Producer};
 use sync::wake::Waker;
 
+use crate::connections::Connections;
 use crate::packet_outs::{Outgoing, PacketOuts, Queued};
 
 pub(crate) use cached_actions::{CachedActions, CachedActionsIndex, credit};
@@ -51,7 +52,7 @@ pub(crate) use meter::Metered;
 
 /// Maximum number of 64-bit words of the extended key (match fields that the flow key does not contain) that the flow
 /// caches can match.
-pub const EXTENDED_WORDS: usize = 7;
+pub const EXTENDED_WORDS: usize = switch::flow::EXTENDED_WORDS;
 /// Capacity of the ring from one worker to the slow path, in upcalls.
 pub const UPCALLS: usize = 2048;
 /// Capacity of the ring from the slow path to one worker, in messages.
@@ -75,6 +76,8 @@ pub struct FlowBridge {
     pub tables: Arc<FlowTables>,
     /// Learning bridge that executes the `NORMAL` action.
     pub bridge: Arc<Bridge>,
+    /// Connections of the data path, to which the `ct` action sends packets.
+    pub connections: Arc<Connections>,
 }
 
 /// A request of a control thread to the slow path.
@@ -380,6 +383,8 @@ pub(crate) struct Upcall {
     pub packet: Packet,
     pub key: FlowKey,
     pub extended: ExtendedKey,
+    /// State with which the translation goes on, if the connection tracker has seen the packet.
+    pub recirculation: Option<Arc<Recirculation>>,
 }
 
 impl Upcall {
@@ -389,9 +394,14 @@ impl Upcall {
         self.packet.arrival_or(self.port)
     }
 
-    /// Returns the two ports of the packet.
-    pub fn ports(&self) -> UpcallPorts {
+    /// Returns the two ports of the packet, which name the queue in which it waits.
+    pub fn queue(&self) -> UpcallPorts {
         UpcallPorts { ingress: self.ingress(), port: self.port }
+    }
+
+    /// Returns the two ports of the packet's megaflow.
+    pub fn ports(&self) -> UpcallPorts {
+        UpcallPorts { ingress: self.ingress(), port: self.key.in_port() }
     }
 }
 
@@ -404,8 +414,9 @@ pub(crate) struct UpcallPorts {
     /// Port on which the packet was received. Packet and megaflow count toward the share of this port, so that ports
     /// behind one patch port have their own shares.
     pub ingress: PortId,
-    /// Port of the bridge on which the packet arrived in the bridge. It is the port in the megaflow's key, and the
-    /// megaflow's mask is one of this port's masks.
+    /// Port of the bridge on which the packet arrived in the bridge, or the number of its recirculation
+    /// ([`Recirculation::number`]). It is the port in the megaflow's key, and the megaflow's mask is one of this port's
+    /// masks.
     pub port: PortId,
 }
 
@@ -431,6 +442,8 @@ pub(crate) enum CacheCommand {
         packet: Packet,
         key: Option<FlowKey>,
         compiled: Arc<Compiled>,
+        /// Connection fields of the packet. `None` if the connection tracker has not seen the packet.
+        connection: Option<Box<ConnectionFields>>,
     },
     /// Installs a megaflow in the worker's cache.
     Install(Box<Install>),

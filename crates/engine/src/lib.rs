@@ -28,6 +28,7 @@ pub mod bench;
 pub mod burst;
 pub mod capture;
 mod clock;
+mod connections;
 pub mod counters;
 pub mod engine;
 pub mod explain;
@@ -43,6 +44,7 @@ pub mod state;
 pub mod trace;
 pub mod worker;
 
+pub use connections::Connections;
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use explain::Explained;
 pub use flows::{FlowBridge, FlowTables};

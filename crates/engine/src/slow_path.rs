@@ -23,6 +23,7 @@ mod hook;
 mod hook_state;
 mod listen;
 mod packet_out;
+mod recirculations;
 mod record;
 mod requests;
 mod revalidate;
@@ -40,6 +41,7 @@ use ::port::FramePool;
 use budget::{Budgets, Limit};
 use lookup::FlowRef;
 use packet::PortId;
+use recirculations::Recirculations;
 use record::{Counts, Record};
 use requests::{Asking, Barrier, Job};
 use sweep::{ROUND_NS, Sweeps};
@@ -136,6 +138,7 @@ pub struct SlowPath {
     name_hash: WordHash,
     cached_actions: CachedActionsIndex,
     budgets: Budgets,
+    recirculations: Recirculations,
     /// Hashes of the two exact-match masks: the mask without and the mask with the extended key (match fields that the
     /// flow key does not contain).
     every_bit: [u64; 2],
@@ -233,6 +236,7 @@ impl SlowPath {
             name_hash,
             cached_actions: CachedActionsIndex::default(),
             budgets: Budgets::default(),
+            recirculations: Recirculations::default(),
             every_bit,
             teaching: Teaching::default(),
             spare: Vec::new(),
@@ -542,14 +546,14 @@ impl SlowPath {
     }
 
     /// Moves upcalls from the workers' rings to the queues of the ports on which the packets were received
-    /// ([`Upcall::ports`]). Returns whether there were any upcalls.
+    /// ([`Upcall::queue`]). Returns whether there were any upcalls.
     fn collect(&mut self) -> bool {
         let mut did = false;
         for worker in 0..self.workers.len() {
             for _ in 0..crate::flows::UPCALLS {
                 let Some(upcall) = self.workers[worker].upcalls.pop() else { break };
                 did = true;
-                self.queues.entry(upcall.ports()).or_default().push_back((worker, upcall));
+                self.queues.entry(upcall.queue()).or_default().push_back((worker, upcall));
             }
         }
         did

@@ -173,7 +173,7 @@ fn with_hosts(more: u16) -> Joined {
     let waker = Arc::new(Waker::new().unwrap());
     let make = |number: u16, ports: &[u16]| {
         let tables = Arc::new(FlowTables::new(number, pipeline(ports), Arc::clone(&waker)));
-        Arc::new(FlowBridge { tables, bridge: learning(ports, 7) })
+        Arc::new(FlowBridge { tables, bridge: learning(ports, 7), connections: Arc::default() })
     };
     let bridges = [make(0, &first), make(1, &[2, 3])];
     let of_second = |port: PortId| matches!(port.0, 2 | 3);

@@ -134,7 +134,10 @@ pub fn action(program: &Program, key: &FlowKey, mask: &FlowKey) -> Option<FlowAc
             | Op::PushPbb(..)
             | Op::PopPbb
             | Op::Meter(_)
-            | Op::Clone(_) => return None,
+            | Op::Clone(_)
+            | Op::Track(_)
+            | Op::ClearTrack
+            | Op::Recirculate(_) => return None,
         }
     }
     if made.has_set_ip && made.may_be_reserved() {

@@ -6,8 +6,8 @@ use std::pin::Pin;
 
 use packet::MacAddr;
 use switch::flow::{
-    FlowError, FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats, Mod, OptionsError, OptionsMod,
-    Origin, PacketOut, PortDesc, PortStats, TableState, TableStats, TunnelOptions,
+    ConnectionFilter, FlowError, FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats, Mod,
+    OptionsError, OptionsMod, Origin, PacketOut, PortDesc, PortStats, TableState, TableStats, TunnelOptions,
 };
 pub use switch::flow::{Fragments, Miss};
 use tokio::sync::OwnedSemaphorePermit;
@@ -314,6 +314,10 @@ pub trait Datapath: Send + Sync + 'static {
     /// # Errors
     /// Returns [`OptionsError`] if the modification is refused. Nothing is changed then.
     fn change_tunnel_options(&self, change: &OptionsMod) -> Result<(), OptionsError>;
+
+    /// Removes the connections that a filter selects from the connection tracker of the data path, which all bridges
+    /// share.
+    fn flush_connections(&self, _filter: &ConnectionFilter) {}
 
     /// Returns one group, or all groups if `group` is `None`. The groups are ordered by group ID.
     fn groups(&self, group: Option<u32>) -> Batches<Group>;

@@ -7,6 +7,7 @@
 
 pub mod action;
 pub(crate) mod change;
+pub(crate) mod connections;
 pub mod error;
 pub mod flow;
 pub(crate) mod forward;

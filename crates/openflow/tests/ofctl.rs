@@ -337,8 +337,8 @@ async fn errors_have_the_names_of_the_specification() {
         lab.fails(version, "add-flow", &[long], "FLOW_MOD").await;
         // The client reports that OpenFlow 1.1 cannot express the match.
         let refusal = if version == "OpenFlow11" { "usable flow formats" } else { "OFPBMC_BAD_FIELD" };
-        lab.fails(version, "add-flow", &["ct_state=+trk,actions=drop"], refusal).await;
-        lab.fails(version, "add-flow", &["actions=ct_clear"], "OFPBAC_BAD_VENDOR_TYPE").await;
+        lab.fails(version, "add-flow", &["tun_erspan_idx=1,actions=drop"], refusal).await;
+        lab.fails(version, "add-flow", &["actions=sample(probability=1)"], "OFPBAC_BAD_VENDOR_TYPE").await;
         // The client sends the match with a packet type field only, which is ignored.
         if version != "OpenFlow11" {
             let output = lab.try_run(version, "add-flow", &["nw_ttl=5,actions=drop"]).await;
@@ -366,7 +366,6 @@ async fn errors_have_the_names_of_the_specification() {
                 .await;
         }
         lab.fails(version, "ipfix-stats", &[], "").await;
-        // Connections are not tracked, so there is nothing to flush.
         lab.run(version, "ct-flush-zone", &["5"]).await;
         lab.run(version, "ct-flush", &["zone=5", "ct_nw_src=10.0.0.1"]).await;
     }

@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use openflow::wire::error::{Code, Error};
 use openflow::wire::{Reader, Version, action, flow, matching};
 use proptest::prelude::*;
 use switch::flow::{
-    Action, BundleMode, Conjunction, Field, FlowCommand, FlowFlags, FlowMod, HashFields, Instructions, Learn,
-    LearnPart, LearnSource, Match, SubField,
+    Action, BundleMode, Conjunction, Ct, CtNat, Field, FlowCommand, FlowFlags, FlowMod, HashFields,
+    Instructions, Learn, LearnPart, LearnSource, Match, NatEnd, NatRange, NatSelection, SubField, ZoneSource,
 };
 
 fn versions() -> impl Strategy<Value = Version> {
@@ -117,6 +119,61 @@ fn learns() -> impl Strategy<Value = Action> {
     )
 }
 
+/// Generates translations of a `ct` action that commits the connection.
+fn nats() -> impl Strategy<Value = CtNat> {
+    let pair = |first: u128, last: u128| (first.min(last).max(1), first.max(last).max(1));
+    let ipv4 = any::<[u32; 2]>().prop_map(move |[first, last]| {
+        let (first, last) = pair(first.into(), last.into());
+        let address = |value: u128| IpAddr::from(Ipv4Addr::from(u32::try_from(value).unwrap()));
+        (address(first), address(last))
+    });
+    let ipv6 = any::<[u128; 2]>().prop_map(move |[first, last]| {
+        let (first, last) = pair(first, last);
+        (IpAddr::from(Ipv6Addr::from(first)), IpAddr::from(Ipv6Addr::from(last)))
+    });
+    let addresses = proptest::option::of(prop_oneof![ipv4, ipv6]);
+    let ports = proptest::option::of(any::<[u16; 2]>());
+    (addresses, ports, any::<[bool; 3]>(), 0..3_u8).prop_map(
+        |(addresses, ports, [is_existing, is_source, persistent], selection)| {
+            let ports = ports.filter(|_| addresses.is_some());
+            let ports = ports.map(|[first, last]| (first.min(last).max(1), first.max(last).max(1)));
+            let selection =
+                [NatSelection::Any, NatSelection::Hash, NatSelection::Random][usize::from(selection)];
+            let end = if is_source { NatEnd::Source } else { NatEnd::Destination };
+            let range = NatRange { end, addresses, ports, persistent, selection };
+            if is_existing { CtNat::Existing } else { CtNat::New(range) }
+        },
+    )
+}
+
+fn cts() -> impl Strategy<Value = Action> {
+    let connection = |to: &SubField| matches!(to.field, Field::CtMark | Field::CtLabel);
+    let setting =
+        (subfields(true).prop_filter("exec", connection), subfields(false), any::<u128>(), any::<bool>())
+            .prop_map(|(to, from, value, moves)| {
+                let (field, mask, bits) = (to.field, to.field.all_ones(), from.bits.min(to.bits));
+                let constant = Action::Set { field, value: value & mask, mask, load: false };
+                let copy = Action::Move { from: SubField { bits, ..from }, to: SubField { bits, ..to } };
+                if moves { copy } else { constant }
+            });
+    let exec = proptest::collection::vec(setting, 0..3);
+    let zone = prop_oneof![
+        any::<u16>().prop_map(ZoneSource::Number),
+        (0..17_u16).prop_map(|first| ZoneSource::Field(SubField { field: Field::Reg3, first, bits: 16 })),
+    ];
+    let table = proptest::option::of(0..255_u8);
+    (any::<[bool; 2]>(), zone, table, any::<u16>(), proptest::option::of(nats()), exec).prop_map(
+        |([commit, force], zone, table, alg, nat, exec)| {
+            let (exec, nat) = match (commit, nat) {
+                (false, Some(CtNat::New(_))) => (Vec::new(), None),
+                (false, nat) => (Vec::new(), nat),
+                (true, nat) => (exec, nat),
+            };
+            Action::Ct(Box::new(Ct { commit, force: force && commit, zone, table, alg, nat, exec }))
+        },
+    )
+}
+
 /// Generates actions that can be encoded unchanged in every OpenFlow version.
 fn actions() -> impl Strategy<Value = Action> {
     let ports = 1..0xff00_u32;
@@ -174,6 +231,8 @@ fn actions() -> impl Strategy<Value = Action> {
         }),
         (any::<u16>(), any::<u16>()).prop_map(|(idle, hard)| Action::FinTimeout { idle, hard }),
         Just(Action::Exit),
+        cts(),
+        Just(Action::CtClear),
     ];
     leaf.prop_recursive(3, 12, 4, |inner| proptest::collection::vec(inner, 0..4).prop_map(Action::Clone))
 }
@@ -185,6 +244,7 @@ fn suited(actions: Vec<Action>, version: Version) -> Vec<Action> {
     let suit = |action| match action {
         Action::Set { field, value, mask, .. } => Action::Set { field, value, mask, load },
         Action::Clone(actions) => Action::Clone(suited(actions, version)),
+        Action::Ct(ct) => Action::Ct(Box::new(Ct { exec: suited(ct.exec.clone(), version), ..*ct })),
         other => other,
     };
     actions.into_iter().map(suit).collect()

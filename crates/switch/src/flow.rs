@@ -9,9 +9,9 @@
 //!
 //! [`Flow`] holds all fields of a packet that OpenFlow can match. The first words hold metadata, tunnel metadata and
 //! registers, which are zero when a packet arrives, because no port is a tunnel. The other words are copied from the
-//! [`FlowKey`] and from the [`ExtendedKey`], which holds fields that only some packets have. A [`Match`] consists of
-//! two flows: a value and a mask. [`Field`] specifies the position of each field. The crate `openflow` implements the
-//! protocol versions and wire formats.
+//! [`FlowKey`] and from the [`ExtendedKey`], which holds fields that only some packets have, and the connection of a
+//! packet that the action `ct` has tracked. A [`Match`] consists of two flows: a value and a mask. [`Field`] specifies
+//! the position of each field. The crate `openflow` implements the protocol versions and wire formats.
 //!
 //! A [`Rule`] is a flow entry of an OpenFlow table. A [`Megaflow`] is the result of a translation: a masked flow and
 //! datapath actions. Workers cache megaflows.
@@ -19,6 +19,8 @@
 mod action;
 mod batch;
 mod bounds;
+mod connection;
+mod connection_filter;
 mod dump;
 mod events;
 mod expire;
@@ -53,12 +55,14 @@ mod uses;
 mod work;
 
 pub use action::{
-    Action, BundleMode, Conjunction, HashFields, Learn, LearnPart, LearnSource, Reference, SubField,
-    each_reference, port,
+    Action, BundleMode, Conjunction, Ct, CtAction, CtNat, FTP, HashFields, Learn, LearnPart, LearnSource,
+    NatEnd, NatRange, NatSelection, Reference, SubField, TFTP, ZoneSource, each_reference, port,
 };
 pub use batch::{BATCH_WORK, DecidedPacket};
+pub use connection::ConnectionFields;
+pub use connection_filter::{ConnectionFilter, TupleFilter};
 pub use dump::{FlowDump, FlowSums, NumberedDump};
-pub use extended_key::ExtendedKey;
+pub use extended_key::{EXTENDED_WORDS, ExtendedKey};
 pub use field::{Field, Prerequisite, TUN_METADATA};
 pub use instructions::Instructions;
 pub use learned::LearnedFlow;
@@ -69,7 +73,7 @@ pub use options::{OPTION_SPACE, OptionsError, OptionsMod, TunnelOption, TunnelOp
 pub use pipeline::{
     FlowPort, LAYOUT, MAX_MASKS, MAX_RULES, Pipeline, RULE_MEMORY, TABLES, Touched, VISIBLE_TABLES,
 };
-pub use program::{MAX_CLONES, Megaflow, Op, Program, SetBits};
+pub use program::{FrozenState, MAX_CLONES, Megaflow, Op, Program, Recirculation, SetBits, TrackStep};
 pub use reason::Reason;
 pub use rewrite::{Frame, apply as rewrite};
 pub use rule::{Rule, RuleRef};
@@ -85,7 +89,7 @@ pub use translate::{
 use packet::FlowKey;
 
 /// Number of 64-bit words of a [`Flow`].
-pub const FLOW_WORDS: usize = 41;
+pub const FLOW_WORDS: usize = 50;
 /// Ends of the four stages of a staged classifier lookup (metadata, L2, L3, L4), as indices of words of a [`Flow`].
 pub const STAGES: [usize; 4] = [26, 31, 40, FLOW_WORDS];
 /// Indices in a [`Flow`] of the words that are copied from the packet's [`FlowKey`], in the order of the key's words.
@@ -93,7 +97,10 @@ pub(crate) const KEY_WORDS: [usize; 8] = [26, 27, 28, 31, 32, 33, 34, 40];
 /// Index in a [`Flow`] of the first octet of the 802.1ah service instance tag (I-TAG).
 pub(crate) const PBB_TAG: usize = Field::PbbUca.octet();
 /// Indices in a [`Flow`] of the words that are copied from the [`ExtendedKey`], in the order of the key's words.
-pub(crate) const BEYOND_WORDS: [usize; 7] = [29, 30, 35, 36, 37, 38, 39];
+pub(crate) const BEYOND_WORDS: [usize; EXTENDED_WORDS] =
+    [29, 30, 35, 36, 37, 38, 39, 41, 42, 43, 44, 45, 46, 47, 48, 49];
+/// Words of a [`Flow`] that hold the connection of the packet (`ct_state` to `ct_tp_dst`).
+pub(crate) const CONNECTION_WORDS: std::ops::Range<usize> = 41..FLOW_WORDS;
 
 /// All fields of a packet that OpenFlow can match. See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,8 +4,9 @@
 
 use packet::{FlowKey, MacAddr, PortId, checksum};
 use switch::flow::{
-    Action, ExtendedKey, Field, Flow, FlowMod, FlowPort, Instructions, Match, Mod, Op, OptionsMod, Pipeline,
-    PortDesc, Prerequisite, STAGES, TUN_METADATA, TranslationInput, TunnelOption, rewrite,
+    Action, Ct, ExtendedKey, Field, Flow, FlowError, FlowMod, FlowPort, Instructions, Learn, LearnPart,
+    LearnSource, Match, Mod, Op, OptionsMod, Pipeline, PortDesc, Prerequisite, STAGES, SubField,
+    TUN_METADATA, TranslationInput, TunnelOption, ZoneSource, rewrite,
 };
 
 fn pipeline() -> Pipeline {
@@ -121,6 +122,7 @@ fn frame_for(field: Field) -> Vec<u8> {
 fn needs_of(field: Field, flow: &Flow) -> Match {
     let fields: &[Field] = match field.prerequisite() {
         Prerequisite::None => &[],
+        Prerequisite::Connection => &[Field::CtState],
         Prerequisite::Vlan => &[Field::VlanTci],
         Prerequisite::Ip
         | Prerequisite::Ipv4
@@ -142,7 +144,7 @@ fn every_field_is_matched_in_whole_and_where_it_may_be_in_part() {
         let frame = frame_for(field);
         let flow = read(&frame);
         let value = flow.get(field);
-        let bit = 1 << (field.bits() - 1);
+        let bit = 1 << field.defined_bits().ilog2();
         let mut cases = vec![(value, None, true), (value ^ 1, None, false)];
         if field.is_maskable() {
             cases.extend([(value & bit, Some(bit), true), (!value & bit, Some(bit), false)]);
@@ -163,7 +165,9 @@ fn every_field_is_matched_in_whole_and_where_it_may_be_in_part() {
 
 #[test]
 fn every_field_that_can_be_set_is_met_as_it_was_set_and_leaves_so() {
-    for field in Field::ALL.into_iter().filter(|field| field.is_writable() && *field != Field::InPort) {
+    let is_settable =
+        |field: &Field| field.is_writable() && !field.belongs_to_connection() && *field != Field::InPort;
+    for field in Field::ALL.into_iter().filter(is_settable) {
         let frame = frame_for(field);
         let flow = read(&frame);
         let wanted = match field {
@@ -186,6 +190,71 @@ fn every_field_that_can_be_set_is_met_as_it_was_set_and_leaves_so() {
         if field.place().0 >= STAGES[0] * 64 {
             assert_eq!(read(&left[1].1).get(field), wanted, "{field:?} in {:02x?}", left[1].1);
         }
+    }
+}
+
+/// The mark and the label of a connection are set inside of `ct` only, and `ct` has valid arguments only.
+#[test]
+fn fields_of_connections_are_set_inside_of_ct_only() {
+    let mut pipeline = pipeline();
+    let mut try_to = |action: &Action| {
+        let change = FlowMod::add(0, 1, Match::ANY, Instructions::apply(vec![action.clone()]));
+        pipeline.modify(&[Mod::Flow(Box::new(change))], 0).map_err(|(_, error)| error)
+    };
+    let set = |field: Field| Action::Set { field, value: 1, mask: field.all_ones(), load: false };
+    let (mark, label) =
+        (SubField::whole(Field::CtMark), SubField { field: Field::CtLabel, first: 0, bits: 32 });
+    let copy = Action::Move { from: SubField::whole(Field::Reg0), to: label };
+    for outside in [
+        set(Field::CtMark),
+        set(Field::CtLabel),
+        copy.clone(),
+        Action::Pop(mark),
+        Action::Clone(vec![set(Field::CtMark)]),
+    ] {
+        assert_eq!(try_to(&outside), Err(FlowError::BadSetArgument), "{outside:?}");
+    }
+    assert_eq!(try_to(&set(Field::CtState)), Err(FlowError::BadSetType));
+    let constant = LearnSource::Constant { value: 1, bits: 32 };
+    let learn = Learn {
+        idle_timeout: 0,
+        hard_timeout: 0,
+        fin_idle_timeout: 0,
+        fin_hard_timeout: 0,
+        priority: 1,
+        cookie: 0,
+        flags: 0,
+        table: 1,
+        limit: 0,
+        result: None,
+        parts: vec![LearnPart::Load(constant, mark)],
+    };
+    assert_eq!(try_to(&Action::Learn(Box::new(learn))), Err(FlowError::BadArgument));
+    let plain = Ct {
+        commit: true,
+        force: false,
+        zone: ZoneSource::Number(5),
+        table: Some(1),
+        alg: 21,
+        nat: None,
+        exec: vec![set(Field::CtMark), copy],
+    };
+    let ct = |ct: Ct| Action::Ct(Box::new(ct));
+    assert_eq!(try_to(&ct(plain.clone())), Ok(()));
+    assert_eq!(try_to(&Action::CtClear), Ok(()));
+    let wide = ZoneSource::Field(SubField::whole(Field::Reg0));
+    let foreign = Action::Move { from: SubField { field: Field::Reg0, first: 20, bits: 32 }, to: label };
+    for bad in [
+        Ct { commit: false, ..plain.clone() },
+        Ct { zone: wide, ..plain.clone() },
+        Ct { alg: 5, ..plain.clone() },
+        Ct { table: Some(255), ..plain.clone() },
+        Ct { exec: vec![set(Field::Reg0)], ..plain.clone() },
+        Ct { exec: vec![foreign], ..plain.clone() },
+        Ct { exec: vec![ct(plain.clone())], ..plain.clone() },
+        Ct { force: true, commit: false, exec: Vec::new(), ..plain },
+    ] {
+        assert_eq!(try_to(&ct(bad.clone())), Err(FlowError::BadArgument), "{bad:?}");
     }
 }
 

@@ -5,7 +5,7 @@
 use packet::{FlowKey, PortId};
 use proptest::prelude::*;
 use switch::flow::{
-    Action, ExtendedKey, Field, Flow, FlowMod, Instructions, Match, Mod, Pipeline, TraceLine,
+    Action, ExtendedKey, Field, Flow, FlowMod, Instructions, Match, MatchError, Mod, Pipeline, TraceLine,
     TranslationInput, all_bits, text,
 };
 
@@ -34,6 +34,41 @@ fn flows_are_read_as_they_are_printed() {
     ] {
         assert_eq!(text::whole(&flow(words)).replace(",nd_tll=00:00:00:00:00:00", ""), words);
     }
+    for (words, printed) in [
+        (
+            "tcp,ct_state=+trk+est-rel,ct_zone=5,ct_mark=0x7,ct_label=0x1,ct_nw_src=10.0.0.1,ct_nw_dst=10.0.0.2,\
+             ct_nw_proto=17,ct_tp_src=53,ct_tp_dst=80",
+            "ct_state=est|trk,ct_zone=5,ct_mark=0x7,ct_label=0x1,ct_nw_src=10.0.0.1,ct_nw_dst=10.0.0.2,ct_nw_proto=17,\
+             ct_tp_src=53,ct_tp_dst=80,tcp,",
+        ),
+        ("udp6,ct_state=0x21/0x21,ct_ipv6_src=::1", "ct_state=new|trk,ct_ipv6_src=::1,udp6,"),
+        ("ct_state=trk|new", "ct_state=new|trk,in_port=0,"),
+    ] {
+        let whole = text::whole(&flow(words));
+        assert!(whole.starts_with(printed), "{words}: {whole}");
+    }
+    let mut tracked = Match::ANY;
+    tracked.add(Field::CtState, 0x22, Some(0x26)).unwrap();
+    tracked.add(Field::CtMark, 5, Some(7)).unwrap();
+    assert_eq!(text::matching(&tracked, None), "ct_state=+est-rel+trk,ct_mark=0x5/0x7");
+    // Bits without a meaning cannot be matched, and are left out of a mask, as in Open vSwitch.
+    assert_eq!(tracked.add(Field::CtState, 0x100, Some(0x100)), Err(MatchError::Value(Field::CtState)));
+    let all = Match::ANY.with(Field::CtState, 0x21);
+    assert_eq!(all.mask.get(Field::CtState), 0xff);
+    assert_eq!(text::matching(&all, None), "ct_state=new|trk");
+    let asked =
+        flow("tcp,ct_state=+trk+est,ct_zone=10,ct_mark=5,ct_nw_src=10.0.0.1,ct_nw_proto=6,ct_tp_dst=80");
+    let mut mask = Flow::ZERO;
+    mask.set(Field::CtState, 0x26);
+    mask.set(Field::CtMark, 0xff);
+    for field in [Field::CtZone, Field::CtNwSrc, Field::CtNwProto, Field::CtTpDst, Field::EthType] {
+        mask.want(field);
+    }
+    assert_eq!(
+        text::cached(None, "p1", &asked, &mask),
+        "recirc_id(0),in_port(p1),ct_state(+est-rel+trk),ct_zone(10),ct_mark(0x5/0xff),\
+         ct_tuple4(src=10.0.0.1,proto=6,tp_dst=80),eth_type(0x0800)"
+    );
     // An inner tag, as printed for a frame that may have one.
     for words in ["dl_vlan_pcp=01", "dl_vlan=7,vlan_tci1=0x1005", "vlan_tci1=0xffff,dl_type=0x0806"] {
         let printed = text::whole(&flow(words));
@@ -50,6 +85,9 @@ fn flows_are_read_as_they_are_printed() {
         ("tcp,tp_dst=70000", "70000"),
         ("in_port=", "missing"),
         ("dl_vlan_pcp=9", "9"),
+        ("ct_state=0x100", "ct_state"),
+        ("ct_state=+bogus", "ct_state"),
+        ("ct_nw_src=1.2.3.4", "prerequisites"),
     ] {
         let error = text::parse(words, number).unwrap_err().to_string();
         assert!(error.contains(part), "{words}: {error}");
@@ -162,7 +200,7 @@ fn any_bits_can_be_printed() {
             let _ = text::matching(&Match { value: Flow::ZERO, mask: bits }, Some(1));
         }
     }
-    assert!(text::cached("1", &flow, &all_bits()).contains("ipv4(src=10.0.0.1,dst=10.0.0.2,proto=6"));
+    assert!(text::cached(None, "1", &flow, &all_bits()).contains("ipv4(src=10.0.0.1,dst=10.0.0.2,proto=6"));
 }
 
 /// Generates frames of several EtherTypes, with or without a VLAN tag, and with enough payload for every header.

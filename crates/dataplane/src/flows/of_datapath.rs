@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use engine::FlowTables;
+use engine::{Connections, FlowTables};
 use model::{BridgeName, FailMode, FlowTable, FlowTableId, PrefixField, WhenFull};
 use openflow::Datapath;
 use openflow::datapath::{
@@ -13,10 +13,10 @@ use openflow::datapath::{
     Reservation, Settled, Subscription, TableConfig, TableMod, events_for,
 };
 use switch::flow::{
-    ALL_TABLES, DecidedPacket, Event, FlowDump, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats,
-    FlowSums, Fragments, Group, GroupStats, Match, Meter, MeterStats, Mod, NumberedDump, OptionsError,
-    OptionsMod, Origin, PacketOut, Pipeline, PortDesc, PortStats, TableBounds, TableStats, TableWishes,
-    TunnelOptions, VISIBLE_TABLES, text,
+    ALL_TABLES, ConnectionFilter, DecidedPacket, Event, FlowDump, FlowError, FlowFilter, FlowMod, FlowPort,
+    FlowStats, FlowSums, Fragments, Group, GroupStats, Match, Meter, MeterStats, Mod, NumberedDump,
+    OptionsError, OptionsMod, Origin, PacketOut, Pipeline, PortDesc, PortStats, TableBounds, TableStats,
+    TableWishes, TunnelOptions, VISIBLE_TABLES, text,
 };
 
 use super::records::OfDatapathRecord;
@@ -52,6 +52,7 @@ pub struct OfDatapath {
     /// controller.
     begun: AtomicBool,
     tables: Arc<FlowTables>,
+    connections: Arc<Connections>,
     listeners: Arc<Mutex<Vec<EventSender>>>,
     /// For each kind of event, the number of OpenFlow sessions that receive events of this kind.
     interest: Interest,
@@ -75,7 +76,7 @@ impl OfDatapath {
         name: &BridgeName,
         datapath_id: u64,
         mode: FailMode,
-        tables: Arc<FlowTables>,
+        (tables, connections): (Arc<FlowTables>, Arc<Connections>),
     ) -> OfDatapath {
         let listeners: Arc<Mutex<Vec<EventSender>>> = Arc::default();
         let told = Arc::clone(&listeners);
@@ -105,6 +106,7 @@ impl OfDatapath {
             alone,
             begun: AtomicBool::new(false),
             tables,
+            connections,
             listeners,
             interest,
             configs: Mutex::default(),
@@ -444,6 +446,10 @@ impl Datapath for OfDatapath {
         self.tables.change(|pipeline| pipeline.change_tunnel_options(change))
     }
 
+    fn flush_connections(&self, filter: &ConnectionFilter) {
+        self.connections.flush(filter, now());
+    }
+
     fn groups(&self, group: Option<u32>) -> Batches<Group> {
         let mut dump = NumberedDump::new(group);
         self.batches(move |tables| dump.groups(&tables.lock()))
@@ -599,7 +605,8 @@ mod tests {
     fn a_hand_over_does_not_hold_port_settings_while_it_waits_for_the_tables() {
         let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
         let name = "br0".parse().unwrap();
-        let of_datapath = Arc::new(OfDatapath::new(&name, 1, FailMode::Secure, Arc::clone(&tables)));
+        let of_datapath =
+            Arc::new(OfDatapath::new(&name, 1, FailMode::Secure, (Arc::clone(&tables), Arc::default())));
         let rules = tables.lock();
         let (handed_over, received) = mpsc::channel();
         let own = Arc::clone(&of_datapath);
@@ -630,7 +637,8 @@ mod tests {
     fn a_bridge_tells_whether_it_stands_alone_while_its_rules_are_held() {
         let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
         let name = "br0".parse().unwrap();
-        let of_datapath = Arc::new(OfDatapath::new(&name, 1, FailMode::Standalone, Arc::clone(&tables)));
+        let of_datapath =
+            Arc::new(OfDatapath::new(&name, 1, FailMode::Standalone, (Arc::clone(&tables), Arc::default())));
         for alone in [true, false] {
             of_datapath.stand_alone(alone);
             let rules = tables.lock();
@@ -641,7 +649,7 @@ mod tests {
             assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(alone));
         }
         of_datapath.stand_alone(true);
-        let again = OfDatapath::new(&name, 1, FailMode::Standalone, tables);
+        let again = OfDatapath::new(&name, 1, FailMode::Standalone, (tables, Arc::default()));
         assert!(again.is_alone(), "a leader of rules of a bridge that stands alone knows it");
     }
 }

@@ -252,7 +252,8 @@ impl Shown {
         let is_wanted =
             |flow: &String| query.text.as_ref().is_none_or(|wanted| flow.contains(wanted.as_str()));
         let state = |view: MegaflowView| {
-            let flow = Some(text::cached(&port(view.port), &view.flow, &view.mask)).filter(is_wanted)?;
+            let text = text::cached(view.recirculation, &port(view.port), &view.flow, &view.mask);
+            let flow = Some(text).filter(is_wanted)?;
             let state = MegaflowState {
                 bridge: bridge.to_owned(),
                 worker: u16::try_from(view.worker).unwrap_or(u16::MAX),

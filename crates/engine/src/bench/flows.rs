@@ -89,5 +89,5 @@ pub(super) fn function(bridge: Arc<Bridge>) -> Function {
     // No thread waits for this waker, because there is no slow path.
     let waker = Arc::new(Waker::new().unwrap_or_else(|error| panic!("an eventfd cannot be had: {error}")));
     let tables = Arc::new(FlowTables::new(0, Pipeline::new(), waker));
-    Function::OpenFlow(Arc::new(FlowBridge { tables, bridge }))
+    Function::OpenFlow(Arc::new(FlowBridge { tables, bridge, connections: Arc::default() }))
 }

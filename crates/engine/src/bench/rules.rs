@@ -54,7 +54,8 @@ impl Switch {
             ..BridgeConfig::default()
         };
         let bridge = Arc::new(Bridge::new(&config, 0x5eed));
-        let bridge = Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge });
+        let bridge =
+            Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge, connections: Arc::default() });
         let bridges: Bridges = Arc::new(Mutex::new(BTreeMap::from([(0, Arc::clone(&bridge))])));
         // The cache is larger than the flow limit, because ports that have less than their share of megaflows may
         // exceed the limit.

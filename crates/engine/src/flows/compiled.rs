@@ -55,7 +55,7 @@ pub(crate) enum Departure {
     None,
     /// The operation outputs a copy of the packet, because a later operation of the list outputs the packet.
     Copy,
-    /// The operation outputs the packet itself.
+    /// The operation outputs the packet itself, or is the last one that needs it.
     Last,
 }
 
@@ -64,7 +64,7 @@ impl Compiled {
         let kind = match (program.plain_output(), program.is_normal(), program.is_drop()) {
             (Some(port), ..) => Kind::Output(port),
             (_, true, _) => Kind::Normal,
-            (.., true) if !program.ops.iter().any(|op| matches!(op, Op::Meter(_))) => Kind::Drop,
+            (.., true) if !program.ops.iter().any(Op::has_effect) => Kind::Drop,
             _ => Kind::Steps,
         };
         let departures = if kind == Kind::Steps { departures(&program.ops) } else { Box::default() };
@@ -119,10 +119,12 @@ fn departures(ops: &[Op]) -> Box<[Departure]> {
         }
         let Some(list) = lists.last_mut() else { break };
         match &ops[at] {
-            Op::Output(_) | Op::Normal => {
+            Op::Output(_) | Op::Normal | Op::Recirculate(_) => {
                 all[at] = Departure::Copy;
                 list.last = Some(at);
             }
+            // The tracker needs the packet, although it outputs nothing.
+            Op::Track(_) => list.last = Some(at),
             Op::Clone(n) => {
                 let end = (at + 1 + usize::from(*n)).min(list.end);
                 lists.push(List { clone: Some(at), end, last: None });

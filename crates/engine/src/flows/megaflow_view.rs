@@ -14,6 +14,9 @@ pub struct MegaflowView {
     pub worker: usize,
     /// Port on which the packets of the megaflow arrive.
     pub port: PortId,
+    /// Number of the recirculation behind which the packets are looked up. `None` for packets that were not
+    /// recirculated.
+    pub recirculation: Option<PortId>,
     /// Flow key of the megaflow, without the port.
     pub flow: Flow,
     /// Mask of the megaflow, without the port.

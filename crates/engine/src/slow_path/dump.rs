@@ -99,7 +99,7 @@ impl SlowPath {
         let places = self.records.capacity() * size_of::<Option<Record>>()
             + self.names.capacity() * size_of::<(u64, u32)>();
         let each = WORDS + size_of::<Live>();
-        places + self.flows * each + self.cached_actions.memory()
+        places + self.flows * each + self.cached_actions.memory() + self.recirculations.memory()
     }
 }
 
@@ -107,7 +107,8 @@ fn view(record: &Record) -> MegaflowView {
     let (flow, mask) = record.bits.both();
     MegaflowView {
         worker: record.worker,
-        port: record.ports.port,
+        port: record.arrival,
+        recirculation: record.recirculation.as_ref().and_then(|to| to.number),
         flow,
         mask,
         packets: record.live.packets.get() + record.hook.packets(),

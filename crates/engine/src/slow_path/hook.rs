@@ -95,7 +95,13 @@ impl SlowPath {
         }
         // Learn actions work only in workers. A megaflow whose location in the cache is not known yet may
         // have to be removed at once.
-        if rate < HOT || !record.actions.learns.is_empty() || record.at.is_none() || record.leaving {
+        let is_recirculated = record.recirculation.is_some();
+        if rate < HOT
+            || is_recirculated
+            || !record.actions.learns.is_empty()
+            || record.at.is_none()
+            || record.leaving
+        {
             return;
         }
         let (flow, mask) = record.bits.both();

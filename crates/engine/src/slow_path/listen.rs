@@ -13,6 +13,9 @@ pub struct FlowChange<'a> {
     pub added: bool,
     /// Port on which the packets of the megaflow arrive.
     pub port: PortId,
+    /// Number of the recirculation behind which the packets are looked up. `None` for packets that were not
+    /// recirculated.
+    pub recirculation: Option<PortId>,
     /// Flow key of the megaflow.
     pub flow: &'a Flow,
     /// Mask of the megaflow.
@@ -41,6 +44,13 @@ impl SlowPath {
         let Some(listener) = self.listener.as_ref().filter(|listener| (listener.listens)()) else { return };
         let (flow, mask) = record.bits.both();
         let ops = &record.actions.compiled.program.ops;
-        (listener.changed)(FlowChange { added, port: record.ports.port, flow: &flow, mask: &mask, ops });
+        (listener.changed)(FlowChange {
+            added,
+            port: record.arrival,
+            recirculation: record.recirculation.as_ref().and_then(|to| to.number),
+            flow: &flow,
+            mask: &mask,
+            ops,
+        });
     }
 }

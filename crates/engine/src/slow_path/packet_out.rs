@@ -4,12 +4,12 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
-use switch::flow::{DecidedPacket, PacketOut, Pipeline, Translated, TranslationInput};
+use switch::flow::{DecidedPacket, Op, PacketOut, Pipeline, Translated, TranslationInput};
 
 use super::SlowPath;
 use super::teaching::Source;
 use crate::clock::monotonic;
-use crate::flows::{CacheCommand, Compiled, FlowBridge};
+use crate::flows::{CacheCommand, Compiled, FlowBridge, UpcallPorts};
 use crate::packet_outs::{Outgoing, Queued};
 
 /// Maximum number of packet-outs that one round processes, for all bridges and sessions together. The number
@@ -70,7 +70,7 @@ impl SlowPath {
         out: Outgoing,
         now: u64,
     ) {
-        let (packet, translated) = match out {
+        let (packet, mut translated) = match out {
             Outgoing::Asked(packet) => {
                 let Some(translated) = decide(&pipeline, &packet) else { return };
                 (*packet, translated)
@@ -87,9 +87,14 @@ impl SlowPath {
         let source = (bridge.tables.number(), Source::PacketOut);
         self.effects(&mut pipeline, source, &translated, &packet.frame, now);
         bridge.tables.unlock_for_packets(pipeline);
+        if let Some(from) = from {
+            let ports = UpcallPorts { ingress: from, port: from };
+            self.recirculations.number(bridge.tables.number(), ports, &mut translated);
+        }
         let compiled = Compiled::new(translated.program, translated.dropped, meters);
         let Some(from) = from else { return };
-        if compiled.program.is_drop() {
+        let needs_worker = |op: &Op| op.is_output() || matches!(op, Op::Track(_));
+        if !compiled.program.ops.iter().any(needs_worker) {
             return;
         }
         let mut sent = match self.pool.alloc_copy(&packet.frame) {
@@ -108,6 +113,7 @@ impl SlowPath {
             packet: sent,
             key: None,
             compiled: Arc::new(compiled),
+            connection: None,
         };
         self.answer(0, answer);
     }

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use lookup::FlowRef;
-use switch::flow::{Flow, Pipeline};
+use packet::PortId;
+use switch::flow::{Flow, Pipeline, Recirculation};
 
 use super::hook_state::Part;
 use crate::flows::{CachedActions, FlowBridge, Live, UpcallPorts};
@@ -22,6 +23,10 @@ pub(super) struct Record {
     pub mask: u64,
     pub bridge: Arc<FlowBridge>,
     pub ports: UpcallPorts,
+    /// Port of the bridge on which the packet arrived in the bridge, also after a recirculation.
+    pub arrival: PortId,
+    /// Recirculation behind which the megaflow's packets are looked up.
+    pub recirculation: Option<Arc<Recirculation>>,
     pub in_port: u32,
     /// Compact form of the megaflow's flow key and mask, without the port.
     pub bits: Bits,

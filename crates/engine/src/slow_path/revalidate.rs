@@ -9,14 +9,17 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use switch::Now;
 use switch::flow::{Field, Flow, Translated, TranslationInput};
 
 use super::requests::{Asking, Barrier};
 use super::sweep::ROUND_NS;
 use super::teaching::Source;
+use super::upcall::translate;
 use super::{IDLE_FULL_NS, IDLE_NS, PACKETS_NS, SAMPLE, SLICE, SlowPath};
 use crate::clock::monotonic;
-use crate::flows::{CacheCommand, FlowTables, MeterLive};
+use crate::connections::{Connections, milliseconds};
+use crate::flows::{CacheCommand, FlowTables, MeterLive, UpcallPorts};
 
 /// Number of revalidated megaflows after which the slow path checks for pending upcalls. The number applies only if
 /// none of the megaflows had to be translated again.
@@ -269,7 +272,9 @@ impl SlowPath {
             let arrived =
                 switch::flow::Match { value: with_port(&flow, record.in_port), mask: with_all_ports(&mask) };
             let actions = &record.actions;
-            pipeline.may_differ(version, &actions.tables, (!actions.first_again).then_some(&arrived))
+            // A packet that was recirculated may be looked up in the first table with other registers.
+            let is_first = !actions.first_again && record.recirculation.is_none();
+            pipeline.may_differ(version, &actions.tables, is_first.then_some(&arrived))
         };
         // A sample of the megaflows is translated again without a change of the tables. A difference
         // indicates a defect of the slow path.
@@ -286,13 +291,16 @@ impl SlowPath {
         self.view.revalidated.fetch_add(u64::from(changed), Ordering::Relaxed);
         // The number of a port that has left the bridge may be reused. No old megaflow may match packets of
         // the new port.
-        let Some(in_port) = pipeline.number_of(record.ports.port) else {
+        let Some(in_port) = pipeline.number_of(record.arrival) else {
             bridge.tables.unlock_for_packets(pipeline);
             self.dismiss(id);
             return Some(taught);
         };
         let asked = with_port(&record.bits.both().0, in_port);
-        let actions = pipeline.translate(TranslationInput { flow: &asked, frame: None, trace: false });
+        let asked = TranslationInput { flow: &asked, frame: None, trace: false };
+        let mut actions = translate(&pipeline, asked, record.recirculation.as_deref());
+        let ports = UpcallPorts { ingress, port: record.arrival };
+        self.recirculations.number(bridge.tables.number(), ports, &mut actions);
         let (version, same) = (pipeline.version(), actions.program == record.actions.compiled.program);
         let meters = self.meters_of(&bridge, &actions.program.ops, &mut pipeline);
         bridge.tables.unlock_for_packets(pipeline);
@@ -418,9 +426,22 @@ impl SlowPath {
         }
         self.budgets.turn(self.every_bit);
         self.teaching.turn();
+        self.recirculations.forget_unused();
+        self.sweep_connections(now);
         self.view.memory.store(self.memory() as u64, Ordering::Relaxed);
         self.view.flows.store(self.flows as u64, Ordering::Relaxed);
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);
+    }
+
+    /// Removes expired connections. The bridges of a data path share their connections.
+    fn sweep_connections(&self, now: u64) {
+        let mut swept: Vec<Arc<Connections>> = Vec::new();
+        for bridge in self.bridges().into_values() {
+            if !swept.iter().any(|own| Arc::ptr_eq(own, &bridge.connections)) {
+                bridge.connections.sweep(milliseconds(Now::from_ns(now)));
+                swept.push(Arc::clone(&bridge.connections));
+            }
+        }
     }
 
     /// Adds the statistics of the meters `ids` to the tables under one lock of the tables. Removes the state of meters

@@ -4,8 +4,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use packet::PortId;
 use switch::flow::{
-    Ahead, Event, Flow, Op, PacketIn, Pipeline, Translated, TranslationInput, packet_bits, port,
+    Ahead, Event, Flow, Op, PacketIn, Pipeline, Recirculation, Translated, TranslationInput, port,
 };
 
 use super::budget::every_bit;
@@ -14,6 +15,27 @@ use super::teaching::Source;
 use super::{PACKETS_NS, ROUND_PACKETS_NS, SlowPath, TURN, TURN_NS, hook_state};
 use crate::clock::monotonic;
 use crate::flows::{CacheCommand, CachedActions, FlowBridge, MeterLive, Upcall, UpcallPorts, credit};
+
+/// Where the packets of a megaflow arrive.
+pub(super) struct Place {
+    pub ports: UpcallPorts,
+    pub arrival: PortId,
+    pub recirculation: Option<Arc<Recirculation>>,
+    /// OpenFlow number of the port.
+    pub in_port: u32,
+}
+
+/// Translates a packet, from the state of its recirculation on if it has one.
+pub(super) fn translate(
+    pipeline: &Pipeline,
+    asked: TranslationInput<'_>,
+    recirculation: Option<&Recirculation>,
+) -> Translated {
+    match recirculation {
+        Some(to) => pipeline.recirculate(asked, &to.state),
+        None => pipeline.translate(asked),
+    }
+}
 
 impl SlowPath {
     /// Processes upcalls. The queues take turns, and each turn is limited in packets and in time. If the upcalls of a
@@ -66,10 +88,10 @@ impl SlowPath {
         did
     }
 
-    /// Looks up the upcalls of a queue's turn as a batch in the first flow table. The batch contains
-    /// the first upcalls of the queue up to the first upcall of another bridge. Returns no results
-    /// if only one upcall is queued, if a control thread has locked the tables, or if the table has
-    /// too few rules for a batch to be faster.
+    /// Looks up the upcalls of a queue's turn as a batch in the first flow table. The batch contains the first upcalls
+    /// of the queue up to the first upcall of another bridge or behind a recirculation. Returns no results if only one
+    /// upcall is queued, if a control thread has locked the tables, or if the table has too few rules for a batch to be
+    /// faster.
     pub(super) fn look_ahead(&mut self, queue: UpcallPorts) -> Vec<Ahead> {
         let mut ahead = std::mem::take(&mut self.ahead);
         ahead.clear();
@@ -81,7 +103,9 @@ impl SlowPath {
         }
         let in_port = pipeline.number_of(queue.port).unwrap_or(port::ANY);
         let packets = upcalls.iter().map(|(_, upcall)| upcall).take(TURN);
-        let of_bridge = packets.take_while(|upcall| Arc::ptr_eq(&upcall.bridge, bridge));
+        let is_first =
+            |upcall: &&Upcall| Arc::ptr_eq(&upcall.bridge, bridge) && upcall.recirculation.is_none();
+        let of_bridge = packets.take_while(is_first);
         ahead.extend(of_bridge.map(|upcall| Ahead::new(Flow::new(&upcall.key, &upcall.extended, in_port))));
         pipeline.look_ahead(&mut ahead);
         ahead
@@ -102,9 +126,9 @@ impl SlowPath {
     ) -> Result<(), Upcall> {
         let ports = upcall.ports();
         let ingress = ports.ingress;
-        let Upcall { bridge, port, packet, key, extended } = upcall;
+        let Upcall { bridge, port, packet, key, extended, recirculation } = upcall;
         let Some(mut pipeline) = bridge.tables.lock_for_packets() else {
-            return Err(Upcall { bridge, port, packet, key, extended });
+            return Err(Upcall { bridge, port, packet, key, extended, recirculation });
         };
         self.view.upcalls.fetch_add(1, Ordering::Relaxed);
         bridge.tables.upcalls.fetch_add(1, Ordering::Relaxed);
@@ -113,12 +137,14 @@ impl SlowPath {
         packet.copy_to(self.pool.memory(), &mut frame);
         let in_port = pipeline.number_of(port).unwrap_or(port::ANY);
         let flow = Flow::new(&key, &extended, in_port);
+        let asked = TranslationInput { flow: &flow, frame: Some(&frame), trace: false };
         let mut actions = match ahead.filter(|ahead| *ahead.flow() == flow) {
             Some(ahead) => pipeline.translate_ahead(ahead, Some(&frame)),
-            None => pipeline.translate(TranslationInput { flow: &flow, frame: Some(&frame), trace: false }),
+            None => translate(&pipeline, asked, recirculation.as_deref()),
         };
+        self.recirculations.number(bridge.tables.number(), UpcallPorts { ingress, port }, &mut actions);
         if !self.knobs.megaflows.load(Ordering::Relaxed) {
-            actions.mask = packet_bits();
+            actions.mask = every_bit(&actions.mask);
         }
         // The learn actions of the packet may change the rules that the packet matches, so the version is
         // read before.
@@ -140,9 +166,11 @@ impl SlowPath {
         let actions = self.cached_actions.shared(ingress, actions, meters, is_kept);
         let compiled = Arc::clone(&actions.compiled);
         if is_kept {
-            self.keep(worker, &bridge, (ports, in_port), (&flow, mask), actions, version, now);
+            let place = Place { ports, arrival: port, recirculation: recirculation.clone(), in_port };
+            self.keep(worker, &bridge, place, (&flow, mask), actions, version, now);
         }
-        let answer = CacheCommand::Release { bridge, port, packet, key: Some(key), compiled };
+        let connection = recirculation.map(|_| Box::new(extended.connection()));
+        let answer = CacheCommand::Release { bridge, port, packet, key: Some(key), compiled, connection };
         self.answer(worker, answer);
         Ok(())
     }
@@ -153,12 +181,13 @@ impl SlowPath {
         &mut self,
         worker: usize,
         bridge: &Arc<FlowBridge>,
-        (ports, in_port): (UpcallPorts, u32),
+        place: Place,
         (flow, mask): (&Flow, Flow),
         actions: Arc<CachedActions>,
         version: u64,
         now: u64,
     ) {
+        let Place { ports, arrival, recirculation, in_port } = place;
         let mut mask = mask;
         let mut mask_hash = self.name_hash.of(mask.0);
         if !self.budgets.admits(worker, ports.port, mask_hash) {
@@ -177,6 +206,8 @@ impl SlowPath {
             mask: mask_hash,
             bridge: Arc::clone(bridge),
             ports,
+            arrival,
+            recirculation,
             in_port,
             bits,
             actions,

@@ -13,6 +13,7 @@ use switch::flow::TranslationInput;
 use super::SlowPath;
 use super::record::{Bits, Record};
 use super::revalidate::with_port;
+use super::upcall::Place;
 use crate::clock::monotonic;
 use crate::flows::UpcallPorts;
 
@@ -41,7 +42,8 @@ impl SlowPath {
     pub(super) fn known(&self, now: u64) -> Vec<KnownFlow> {
         let met = |record: &Record| {
             let used = record.live.used_ns.get().max(record.created_ns).max(self.used_in_hook(record));
-            (!record.leaving && now.saturating_sub(used) < SILENCE_NS).then_some(used)
+            let is_known = !record.leaving && record.recirculation.is_none();
+            (is_known && now.saturating_sub(used) < SILENCE_NS).then_some(used)
         };
         let mut all: Vec<(u64, &Record)> =
             self.records.iter().flatten().filter_map(|record| Some((met(record)?, record))).collect();
@@ -72,7 +74,10 @@ impl SlowPath {
             let Some(mut pipeline) = bridge.tables.lock_for_packets() else { continue };
             let Some(in_port) = pipeline.number_of(flow.port) else { continue };
             let asked = with_port(&known, in_port);
-            let actions = pipeline.translate(TranslationInput { flow: &asked, frame: None, trace: false });
+            let mut actions =
+                pipeline.translate(TranslationInput { flow: &asked, frame: None, trace: false });
+            let ports = UpcallPorts { ingress: flow.port, port: flow.port };
+            self.recirculations.number(flow.bridge, ports, &mut actions);
             let version = pipeline.version();
             let meters = self.meters_of(bridge, &actions.program.ops, &mut pipeline);
             drop(pipeline);
@@ -87,8 +92,8 @@ impl SlowPath {
             }
             let mask = actions.mask;
             let actions = self.cached_actions.shared(flow.port, actions, meters, true);
-            let ports = UpcallPorts { ingress: flow.port, port: flow.port };
-            self.keep(worker, bridge, (ports, in_port), (&asked, mask), actions, version, now);
+            let place = Place { ports, arrival: flow.port, recirculation: None, in_port };
+            self.keep(worker, bridge, place, (&asked, mask), actions, version, now);
         }
     }
 }

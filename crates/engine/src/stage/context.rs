@@ -8,7 +8,7 @@ use packet::record::TagChange;
 use packet::{DropReason, PortId, WorkerId};
 use port::{FramePool, Packet};
 
-use super::flow_cache::{Flows, Ticket};
+use super::flow_cache::{Flows, Recirculated, Ticket};
 use super::outbox::Outbox;
 use super::punt::PuntRing;
 use crate::capture::{CaptureTap, Direction};
@@ -63,6 +63,11 @@ pub struct WorkerContext {
     /// Packets of the current burst that were sent to patch ports, each with the peer port on which the packet arrives
     /// next.
     pub(crate) patched: VecDeque<(PortId, Packet)>,
+    /// Packets that the connection tracker has seen, and that are looked up in the flow cache again. Empty between two
+    /// calls of the stage `openflow`.
+    pub(crate) recirculated: VecDeque<Recirculated>,
+    /// Memory for a packet of several segments while the connection tracker reads it.
+    pub(crate) whole: Vec<u8>,
     /// Receive queue and burst of the packets that the slow path has released and that the worker currently processes.
     /// If these packets pass a patch port and match no cached megaflow of the next bridge, they wait for the slow path
     /// again and still count for this receive queue and burst.
@@ -93,6 +98,8 @@ impl WorkerContext {
             segments_left: SEGMENT_BUDGET,
             segments_reserved: 0,
             patched: VecDeque::new(),
+            recirculated: VecDeque::new(),
+            whole: Vec::new(),
             released: None,
             outputs: Box::default(),
             capture_drops: false,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use lookup::{FlowCache, FlowCounters, FlowLimits, MISS};
 use packet::{DropReason, FlowKey, PortId, QueueId};
 use port::{BURST, Packet};
-use switch::flow::ExtendedKey;
+use switch::flow::{ConnectionFields, ExtendedKey, Recirculation};
 
 use crate::flows::{CacheCommand, CachedFlow, EXTENDED_WORDS, FlowBridge, WorkerFlows};
 
@@ -54,6 +54,7 @@ pub(super) struct Waiting {
     pub(super) key: FlowKey,
     pub(super) extended: ExtendedKey,
     pub(super) ticket: Option<Ticket>,
+    pub(super) recirculation: Option<Arc<Recirculation>>,
 }
 
 impl Waiting {
@@ -68,6 +69,14 @@ impl Waiting {
     pub(super) fn is_patched(&self) -> bool {
         self.ingress() != self.port
     }
+}
+
+/// A packet that the connection tracker has seen, and that is looked up in the flow cache again.
+pub(crate) struct Recirculated {
+    pub bridge: Arc<FlowBridge>,
+    pub to: Arc<Recirculation>,
+    pub packet: Packet,
+    pub connection: ConnectionFields,
 }
 
 /// Receive queue and burst in which a waiting packet arrived. The reordering guard ([`crate::ordering`]) needs

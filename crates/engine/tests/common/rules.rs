@@ -55,7 +55,8 @@ impl Switch {
         let waker = Arc::new(Waker::new().unwrap());
         let tables = Arc::new(FlowTables::new(0, pipeline(ports), Arc::clone(&waker)));
         let bridge = Arc::new(Bridge::new(&transparent(ports), 7));
-        let bridge = Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge });
+        let bridge =
+            Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge, connections: Arc::default() });
         let ids: Vec<PortId> = (0..ports).map(PortId).collect();
         let mut rig = Rig::with(&EngineConfig::default(), &ids, |_| Function::OpenFlow(Arc::clone(&bridge)));
         let bridges: Bridges = Arc::new(Mutex::new(BTreeMap::from([(0, bridge)])));
@@ -81,7 +82,7 @@ impl Switch {
     pub fn another_bridge(&self, number: u16) -> Arc<FlowTables> {
         let tables = Arc::new(FlowTables::new(number, pipeline(0), Arc::clone(&self.waker)));
         let bridge = Arc::new(Bridge::new(&transparent(1), 7));
-        let bridge = FlowBridge { tables: Arc::clone(&tables), bridge };
+        let bridge = FlowBridge { tables: Arc::clone(&tables), bridge, connections: Arc::default() };
         self.bridges.lock().unwrap().insert(number, Arc::new(bridge));
         tables
     }

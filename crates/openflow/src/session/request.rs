@@ -9,6 +9,7 @@ use super::{Answer, Refused, Session, put_echo_reply};
 use crate::connection_manager::Role;
 use crate::datapath::{Datapath, Fragments, QueueConfig};
 use crate::wire::change::get_mod;
+use crate::wire::connections::{get_flush, get_flush_zone};
 use crate::wire::error::Error;
 use crate::wire::ofp::msg::{self, ofp10};
 use crate::wire::ofp::switch::*;
@@ -16,7 +17,7 @@ use crate::wire::ofp::{nx, onf};
 use crate::wire::packet::Form;
 use crate::wire::{
     HEADER, Header, NICIRA, ONF, Put, Reader, Version, begin, begin_experimenter, finish, finish_with,
-    options, packet, port as wire_port, port_to_16, properties, table,
+    options, packet, port as wire_port, port_to_16, table,
 };
 
 /// Checks that the body of a message is empty, and returns an error if it is not.
@@ -146,7 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 Ok(options::put_reply(&mut self.out, self.version, head.xid, &options)?)
             }
             (NICIRA, nx::NXT_RESUME) => self.resume(body).await,
-            (NICIRA, nx::NXT_CT_FLUSH_ZONE | nx::NXT_CT_FLUSH) => self.flush_connections(subtype, body),
+            (NICIRA, nx::NXT_CT_FLUSH_ZONE | nx::NXT_CT_FLUSH) => self.flush_connections(subtype, body).await,
             (NICIRA, nx::NXT_FLOW_MONITOR_CANCEL) if self.version < Version::V13 => self.monitor_cancel(body),
             (ONF, onf::ONFT_FLOW_MONITOR_CANCEL) if self.version == Version::V13 => self.monitor_cancel(body),
             (ONF, onf::ONFT_BUNDLE_CONTROL) if self.version == Version::V13 => {
@@ -265,20 +266,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Processes NXT_CT_FLUSH_ZONE and NXT_CT_FLUSH. The bridge does not track connections. Therefore, the
-    /// request succeeds without an effect.
-    fn flush_connections(&mut self, subtype: u32, mut body: Reader<'_>) -> Answer {
+    /// Processes NXT_CT_FLUSH_ZONE and NXT_CT_FLUSH.
+    async fn flush_connections(&mut self, subtype: u32, body: Reader<'_>) -> Answer {
         self.not_as_slave()?;
-        if subtype == nx::NXT_CT_FLUSH_ZONE {
-            if body.take(6)? != [0; 6] {
-                return Err(Error::MustBeZero.into());
-            }
-            body.skip(2)?;
-            return Ok(none(body)?);
-        }
-        // Protocol, family and zone, followed by properties that restrict the flush.
-        body.skip(8)?;
-        Ok(properties(Reader::new(body.data, Error::PropertyLength), |_, _| Ok(()))?)
+        let filter = if subtype == nx::NXT_CT_FLUSH_ZONE { get_flush_zone(body)? } else { get_flush(body)? };
+        self.manager.in_turn(move |datapath| datapath.flush_connections(&filter)).await;
+        Ok(())
     }
 
     pub(super) fn not_as_slave(&self) -> Result<(), Error> {

@@ -4,6 +4,7 @@
 //! An action that does not exist in an OpenFlow version is encoded as an action of Nicira. An action that cannot be
 //! encoded in either form is omitted.
 
+mod conntrack;
 mod field;
 mod forms;
 mod frame;

@@ -10,9 +10,10 @@ use super::{Lab, Proven, VERSIONS, row};
 /// Returns the prerequisite of a field in two forms: in the syntax of the stock client, and as a list of matched
 /// fields.
 fn prerequisite(need: Prerequisite) -> (&'static str, &'static [(Field, u128)]) {
-    use Field::{EthType, Icmpv6Code, Icmpv6Type, IpProto, VlanTci};
+    use Field::{CtState, EthType, Icmpv6Code, Icmpv6Type, IpProto, VlanTci};
     match need {
         Prerequisite::None => ("", &[]),
+        Prerequisite::Connection => ("ct_state=+trk+est,", &[(CtState, 0x22)]),
         Prerequisite::Vlan => ("vlan_tci=0x1000/0x1000,", &[(VlanTci, 0x1000)]),
         Prerequisite::Ip | Prerequisite::Ipv4 => ("ip,", &[(EthType, 0x0800)]),
         Prerequisite::Ipv6 => ("ipv6,", &[(EthType, 0x86dd)]),
@@ -35,6 +36,23 @@ fn prerequisite(need: Prerequisite) -> (&'static str, &'static [(Field, u128)]) 
     }
 }
 
+/// Returns the prerequisite of a field as [`prerequisite`] does, with the other fields of
+/// the connection that the stock client needs.
+fn needs(field: Field) -> (&'static str, &'static [(Field, u128)]) {
+    use Field::{CtNwProto, CtState, EthType, IpProto};
+    match field {
+        Field::CtNwSrc | Field::CtNwDst => ("ip,ct_state=+trk+est,", &[(EthType, 0x0800), (CtState, 0x22)]),
+        Field::CtIpv6Src | Field::CtIpv6Dst => {
+            ("ipv6,ct_state=+trk+est,", &[(EthType, 0x86dd), (CtState, 0x22)])
+        }
+        Field::CtTpSrc | Field::CtTpDst => (
+            "tcp,ct_state=+trk+est,ct_nw_proto=6,",
+            &[(EthType, 0x0800), (IpProto, 6), (CtState, 0x22), (CtNwProto, 6)],
+        ),
+        _ => prerequisite(field.prerequisite()),
+    }
+}
+
 /// Returns a valid value of a field in two forms: in the syntax of the stock client, and as a number.
 fn value(field: Field) -> (String, u128) {
     let bits = field.bits();
@@ -47,12 +65,21 @@ fn value(field: Field) -> (String, u128) {
         Field::TunFlags => ("oam".into(), 1),
         Field::IpDscp => ("32".into(), 32),
         _ if bits == 48 => ("02:00:00:00:00:05".into(), 0x0200_0000_0005),
-        Field::Ipv4Src | Field::Ipv4Dst | Field::ArpSpa | Field::ArpTpa | Field::TunSrc | Field::TunDst => {
-            ("10.0.0.5".into(), 0x0a00_0005)
-        }
-        Field::Ipv6Src | Field::Ipv6Dst | Field::NdTarget | Field::TunIpv6Src | Field::TunIpv6Dst => {
-            ("::5".into(), 5)
-        }
+        Field::Ipv4Src
+        | Field::Ipv4Dst
+        | Field::ArpSpa
+        | Field::ArpTpa
+        | Field::TunSrc
+        | Field::TunDst
+        | Field::CtNwSrc
+        | Field::CtNwDst => ("10.0.0.5".into(), 0x0a00_0005),
+        Field::Ipv6Src
+        | Field::Ipv6Dst
+        | Field::NdTarget
+        | Field::TunIpv6Src
+        | Field::TunIpv6Dst
+        | Field::CtIpv6Src
+        | Field::CtIpv6Dst => ("::5".into(), 5),
         _ => ("1".into(), 1),
     }
 }
@@ -62,12 +89,22 @@ fn mask(field: Field) -> (String, u128) {
     let all = field.all_ones();
     match field {
         Field::IpFrag => (String::new(), 0),
-        Field::Ipv4Src | Field::Ipv4Dst | Field::ArpSpa | Field::ArpTpa | Field::TunSrc | Field::TunDst => {
-            ("255.255.0.255".into(), 0xffff_00ff)
-        }
-        Field::Ipv6Src | Field::Ipv6Dst | Field::NdTarget | Field::TunIpv6Src | Field::TunIpv6Dst => {
-            ("::ffff".into(), 0xffff)
-        }
+        Field::CtState => ("0x55".into(), 0x55),
+        Field::Ipv4Src
+        | Field::Ipv4Dst
+        | Field::ArpSpa
+        | Field::ArpTpa
+        | Field::TunSrc
+        | Field::TunDst
+        | Field::CtNwSrc
+        | Field::CtNwDst => ("255.255.0.255".into(), 0xffff_00ff),
+        Field::Ipv6Src
+        | Field::Ipv6Dst
+        | Field::NdTarget
+        | Field::TunIpv6Src
+        | Field::TunIpv6Dst
+        | Field::CtIpv6Src
+        | Field::CtIpv6Dst => ("::ffff".into(), 0xffff),
         _ if field.bits() == 48 => ("ff:ff:ff:00:00:ff".into(), 0xffff_ff00_00ff),
         Field::VlanVid | Field::VlanTci => ("0x100f".into(), 0x100f),
         _ => {
@@ -99,10 +136,11 @@ pub async fn table(lab: &Lab, proven: &mut Proven, text: &mut String) {
         "| field | 1.0 | 1.1 | 1.2 | 1.3 | 1.4 | 1.5 | part | set | packets |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for field in Field::ALL {
-        let (words, needs) = prerequisite(field.prerequisite());
+        let (words, needs) = needs(field);
         let mut base = Match::ANY;
         for (need, value) in needs {
-            let all = if *need == Field::VlanTci { *value } else { need.all_ones() };
+            let is_bit = matches!(need, Field::VlanTci | Field::CtState);
+            let all = if is_bit { *value } else { need.all_ones() };
             base.put(*need, *value, all);
         }
         let (said, number) = value(field);

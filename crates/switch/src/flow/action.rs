@@ -1,6 +1,8 @@
 //! Actions of flow entries. One representation serves the actions of OpenFlow 1.0 to 1.5 and of
 //! Nicira.
 
+mod conntrack;
+mod conntrack_text;
 mod learn;
 mod parser;
 pub mod port;
@@ -10,8 +12,10 @@ mod subfield;
 
 use packet::ethertype;
 
+pub use conntrack::{CtAction, CtNat, FTP, NatEnd, NatRange, NatSelection, TFTP, ZoneSource};
+pub(super) use conntrack_text::nat_text;
 pub use learn::{Learn, LearnPart, LearnSource};
-pub(super) use parser::{ActionParser, name_and_argument};
+pub(super) use parser::{ActionParser, name_and_argument, split};
 pub use select::{BundleMode, HashFields};
 pub use subfield::SubField;
 
@@ -47,6 +51,9 @@ pub struct Conjunction {
     /// Number of clauses of the conjunction, 2 to 64.
     pub clauses: u8,
 }
+
+/// The action `ct`.
+pub type Ct = CtAction<Action>;
 
 /// An OpenFlow or Nicira action.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -205,6 +212,10 @@ pub enum Action {
         /// Maximum hard time-out after the reduction, in seconds. 0 leaves the time-out unchanged.
         hard: u16,
     },
+    /// Sends the packet to the connection tracker.
+    Ct(Box<Ct>),
+    /// Clears the connection fields of the packet.
+    CtClear,
     /// Stops processing of the packet.
     Exit,
 }
@@ -304,6 +315,13 @@ impl Action {
                 see(Reference::Learn(learn))
             }
             Action::Clone(actions) => see(Reference::Actions(actions)),
+            Action::Ct(ct) => {
+                if let ZoneSource::Field(part) = &ct.zone {
+                    see(Reference::Read(part))?;
+                }
+                ct.table.map_or(Ok(()), |table| see(Reference::Table(table)))?;
+                see(Reference::Actions(&ct.exec))
+            }
             Action::SetQueue(_)
             | Action::PopQueue
             | Action::PushVlan(_)
@@ -324,12 +342,13 @@ impl Action {
             | Action::Note(_)
             | Action::Bundle { to: None, .. }
             | Action::FinTimeout { .. }
+            | Action::CtClear
             | Action::Exit => Ok(()),
         }
     }
 
     /// Returns whether the EtherType, VLAN identifier, VLAN priority, conjunction clause or width in the action is
-    /// valid. Returns true for actions without these numbers.
+    /// valid, and whether the arguments of a `ct` action are valid. Returns true for actions without these arguments.
     pub(crate) fn has_valid_numbers(&self) -> bool {
         match self {
             Action::PushVlan(tpid) => matches!(*tpid, ethertype::VLAN | ethertype::SERVICE_VLAN),
@@ -339,7 +358,19 @@ impl Action {
             Action::SetVlanPcp(pcp) => *pcp <= 7,
             Action::Conjunction(part) => part.clause < part.clauses && (2..=64).contains(&part.clauses),
             Action::Move { from, to } => from.bits == to.bits,
+            Action::Ct(ct) => ct.is_sound(Action::sets_connection),
             _ => true,
+        }
+    }
+
+    /// Returns whether the action may be in `exec` of a `ct` action: it sets bits of the mark or the label of the
+    /// connection.
+    #[must_use]
+    pub fn sets_connection(&self) -> bool {
+        match self {
+            Action::Set { field, .. } => field.belongs_to_connection(),
+            Action::Move { to, .. } => to.field.belongs_to_connection(),
+            _ => false,
         }
     }
 
@@ -351,6 +382,7 @@ impl Action {
             Action::Learn(learn) => size_of::<Learn>() + size_of_val(&learn.parts[..]),
             Action::Note(octets) => octets.len(),
             Action::Clone(actions) => memory_of(actions),
+            Action::Ct(ct) => size_of::<Ct>() + memory_of(&ct.exec),
             Action::Bundle { ports, .. } => size_of_val(&ports[..]),
             _ => 0,
         }
@@ -448,6 +480,8 @@ impl Action {
                 let times: Vec<String> = times.map(|(name, time)| format!("{name}={time}")).collect();
                 format!("fin_timeout({})", times.join(","))
             }
+            Action::Ct(ct) => conntrack_text::print(ct, &text_of(&ct.exec)),
+            Action::CtClear => "ct_clear".to_owned(),
             Action::Exit => "exit".to_owned(),
         }
     }
@@ -532,6 +566,11 @@ impl Action {
             "set_mpls_ttl" => Action::SetMplsTtl(integer(argument)?),
             "dec_ttl" if argument.is_empty() => Action::DecTtl(vec![0]),
             "dec_ttl" => Action::DecTtl(argument.split(',').map(integer).collect::<Option<_>>()?),
+            "ct" => {
+                let ct = conntrack_text::parse(argument, |word| Action::parse(word, parser))?;
+                Some(Action::Ct(Box::new(ct))).filter(Action::has_valid_numbers)?
+            }
+            "ct_clear" => Action::CtClear,
             "exit" => Action::Exit,
             _ if argument.is_empty() => output(parser.port(&name).or_else(|| (parser.port)(word))?, 0),
             _ => return None,

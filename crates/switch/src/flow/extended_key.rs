@@ -6,6 +6,8 @@
 use packet::ethertype::{MPLS, MPLS_MULTICAST, PBB};
 use packet::{FlowKey, L3Kind, Layers, icmpv6, ip_proto};
 
+use super::connection::ConnectionFields;
+
 const SOLICIT: u16 = icmpv6::kind::NEIGHBOUR_SOLICIT as u16;
 const ADVERT: u16 = icmpv6::kind::NEIGHBOUR_ADVERT as u16;
 /// Type of the ND option with the source link-layer address (RFC 4861 section 4.6.1).
@@ -29,16 +31,22 @@ mod exthdr {
     pub const UNSEQ: u16 = 1 << 8;
 }
 
-/// The seven words of the extended key. Two words hold three MPLS label stack entries and the 802.1ah service tag.
-/// One word holds the IPv6 flow label and the extension header bits. Two words hold the ND target address, and two
-/// words hold the source and target hardware addresses of ARP or ND.
+/// Number of 64-bit words of an [`ExtendedKey`].
+pub const EXTENDED_WORDS: usize = 16;
+/// Number of words of an [`ExtendedKey`] that are extracted from the headers of the packet.
+const HEADER_WORDS: usize = 7;
+
+/// The words of the extended key. Two words hold three MPLS label stack entries and the 802.1ah service tag. One word
+/// holds the IPv6 flow label and the extension header bits. Two words hold the ND target address, and two words hold
+/// the source and target hardware addresses of ARP or ND. The remaining words hold the connection of a packet that the
+/// action `ct` has tracked ([`ConnectionFields`]), and are zero for other packets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct ExtendedKey(pub [u64; 7]);
+pub struct ExtendedKey(pub [u64; EXTENDED_WORDS]);
 
 impl ExtendedKey {
     /// An extended key with all bits zero. The value represents a packet without these fields, or a mask that matches
     /// all packets.
-    pub const ZERO: ExtendedKey = ExtendedKey([0; 7]);
+    pub const ZERO: ExtendedKey = ExtendedKey([0; EXTENDED_WORDS]);
 
     /// Extracts the extended key from the frame's first segment. Fields of malformed or truncated headers
     /// remain zero.
@@ -65,13 +73,31 @@ impl ExtendedKey {
             (L3Kind::Ipv6, Some(l3)) => ipv6(frame, l3, layers.l4(), key, &mut bytes),
             _ => {}
         }
-        ExtendedKey(zerocopy::transmute!(bytes))
+        let headers: [u64; HEADER_WORDS] = zerocopy::transmute!(bytes);
+        let mut words = [0; EXTENDED_WORDS];
+        words[..HEADER_WORDS].copy_from_slice(&headers);
+        ExtendedKey(words)
+    }
+
+    /// Returns the key with the connection of the packet.
+    #[must_use]
+    pub fn with_connection(mut self, connection: &ConnectionFields) -> ExtendedKey {
+        self.0[HEADER_WORDS..].copy_from_slice(&connection.words());
+        self
+    }
+
+    /// Returns the connection of the packet.
+    #[must_use]
+    pub fn connection(&self) -> ConnectionFields {
+        let mut words = [0; EXTENDED_WORDS - HEADER_WORDS];
+        words.copy_from_slice(&self.0[HEADER_WORDS..]);
+        ConnectionFields::of_words(words)
     }
 
     /// Returns whether all bits are zero. A mask of zero matches all packets.
     #[must_use]
     pub fn is_zero(&self) -> bool {
-        self.0 == [0; 7]
+        self.0 == [0; EXTENDED_WORDS]
     }
 }
 

@@ -37,6 +37,8 @@ pub enum Prerequisite {
     NdSolicit,
     /// The packet is a neighbour advertisement.
     NdAdvert,
+    /// The connection tracker has seen the packet and found it valid ("CT" in ovs-fields(7)).
+    Connection,
 }
 
 /// A wire identifier of a field: the class and field number of an OXM or NXM header, and the length of the
@@ -207,6 +209,17 @@ fields! {
     NdTarget "nd_target" at 288 . 0 bits 128 Nd nxm 1 : 23 / 16 oxm 0x8000 : 31 / 16;
     NdSll "nd_sll" at 304 . 0 bits 48 NdSolicit nxm 1 : 24 / 6 oxm 0x8000 : 32 / 6;
     NdTll "nd_tll" at 310 . 0 bits 48 NdAdvert nxm 1 : 25 / 6 oxm 0x8000 : 33 / 6;
+    CtState "ct_state" at 328 . 0 bits 32 None nxm 1 : 105 / 4 [fixed];
+    CtZone "ct_zone" at 332 . 0 bits 16 None nxm 1 : 106 / 2 [whole fixed];
+    CtMark "ct_mark" at 336 . 0 bits 32 None nxm 1 : 107 / 4;
+    CtLabel "ct_label" at 344 . 0 bits 128 None nxm 1 : 108 / 16;
+    CtNwProto "ct_nw_proto" at 334 . 0 bits 8 Connection nxm 1 : 119 / 1 [whole fixed];
+    CtNwSrc "ct_nw_src" at 360 . 0 bits 32 Connection nxm 1 : 120 / 4 [fixed];
+    CtNwDst "ct_nw_dst" at 376 . 0 bits 32 Connection nxm 1 : 121 / 4 [fixed];
+    CtIpv6Src "ct_ipv6_src" at 360 . 0 bits 128 Connection nxm 1 : 122 / 16 [fixed];
+    CtIpv6Dst "ct_ipv6_dst" at 376 . 0 bits 128 Connection nxm 1 : 123 / 16 [fixed];
+    CtTpSrc "ct_tp_src" at 392 . 0 bits 16 Connection nxm 1 : 124 / 2 [fixed];
+    CtTpDst "ct_tp_dst" at 394 . 0 bits 16 Connection nxm 1 : 125 / 2 [fixed];
 }
 
 impl Field {
@@ -265,6 +278,22 @@ impl Field {
     #[must_use]
     pub const fn all_ones(self) -> u128 {
         u128::MAX >> (128 - self.bits())
+    }
+
+    /// Returns the bits of the field that have a meaning. These are the low 8 bits of `ct_state`, and all bits of the
+    /// other fields.
+    #[must_use]
+    pub const fn defined_bits(self) -> u128 {
+        match self {
+            Field::CtState => 0xff,
+            _ => self.all_ones(),
+        }
+    }
+
+    /// Returns whether only an action inside of a `ct` action can set the field.
+    #[must_use]
+    pub const fn belongs_to_connection(self) -> bool {
+        matches!(self, Field::CtMark | Field::CtLabel)
     }
 
     /// Returns the field whose NXM or OXM identifier has this class and field number. Returns `None` if there

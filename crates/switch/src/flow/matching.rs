@@ -5,6 +5,14 @@ use packet::{ethertype, ip_proto};
 
 use super::{Field, Flow, Prerequisite};
 
+/// Bits of `ct_state` of a packet that the connection tracker has seen, and of an invalid packet.
+const TRACKED: u128 = 0x20;
+const INVALID: u128 = 0x10;
+/// Bits of `ct_state` that only packets of a valid connection have.
+const OF_CONNECTION: u128 = 0xcf;
+/// Bits of `ct_state` of which each packet of a valid connection has one: new, established, reply.
+const OF_PACKET: u128 = 0x0b;
+
 /// The match of a flow entry: a value and a mask. Bits of the value outside the mask are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Match {
@@ -48,7 +56,7 @@ impl Match {
         if mask != all && mask != 0 && !field.is_maskable() {
             return Err(MatchError::Mask(field));
         }
-        if value & !all != 0 {
+        if value & !field.defined_bits() != 0 {
             return Err(MatchError::Value(field));
         }
         if value & !mask != 0 {
@@ -64,8 +72,10 @@ impl Match {
         Ok(())
     }
 
-    /// Adds a condition on a field to the match without validation.
+    /// Adds a condition on a field to the match without validation. Bits of the mask that no packet can have are left
+    /// out, as in Open vSwitch, so that two equal conditions have equal masks.
     pub fn put(&mut self, field: Field, value: u128, mask: u128) {
+        let mask = mask & field.defined_bits();
         self.value.set(field, self.value.get(field) & !mask | value & mask);
         self.mask.set(field, self.mask.get(field) | mask);
     }
@@ -139,6 +149,11 @@ impl Match {
             Prerequisite::Nd => nd(&[kind::NEIGHBOUR_SOLICIT, kind::NEIGHBOUR_ADVERT]),
             Prerequisite::NdSolicit => nd(&[kind::NEIGHBOUR_SOLICIT]),
             Prerequisite::NdAdvert => nd(&[kind::NEIGHBOUR_ADVERT]),
+            Prerequisite::Connection => {
+                let (value, mask) = (self.value.get(Field::CtState), self.mask.get(Field::CtState));
+                let is_not_invalid = value & TRACKED != 0 && mask & INVALID != 0 && value & INVALID == 0;
+                value & OF_CONNECTION != 0 || is_not_invalid
+            }
         }
     }
 }
@@ -157,6 +172,10 @@ pub fn packet_meets(flow: &Flow, need: Prerequisite, wild: &mut Flow) -> bool {
         | Prerequisite::Arp
         | Prerequisite::Mpls
         | Prerequisite::Pbb => wild.want(Field::EthType),
+        Prerequisite::Connection => {
+            wild.set(Field::CtState, wild.get(Field::CtState) | OF_PACKET);
+            return flow.get(Field::CtState) & OF_PACKET != 0;
+        }
         Prerequisite::Tcp
         | Prerequisite::Udp
         | Prerequisite::Sctp

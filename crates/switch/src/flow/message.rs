@@ -224,8 +224,9 @@ pub enum FlowError {
     /// OFPBAC_BAD_SET_TYPE: an action sets a read-only field.
     #[error("an action sets a field that cannot be set")]
     BadSetType,
-    /// OFPBAC_BAD_SET_ARGUMENT: an action sets a field to an invalid value.
-    #[error("an action sets a field to a value that it cannot have")]
+    /// OFPBAC_BAD_SET_ARGUMENT: an action sets a field to an invalid value, or sets a field of a connection outside of
+    /// `ct`.
+    #[error("an action sets a field to a value that it cannot have, or ct_mark or ct_label outside of ct")]
     BadSetArgument,
     /// OFPBAC_MATCH_INCONSISTENT: the match does not fulfil a prerequisite of an action.
     #[error("an action needs what the match does not make sure of")]

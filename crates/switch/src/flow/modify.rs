@@ -13,7 +13,7 @@ use super::message::{
 };
 use super::pipeline::{GroupState, MAX_MASKS, Pipeline, TABLES, Touched, VISIBLE_TABLES, is_selected};
 use super::rule::{Rule, RuleRef};
-use super::{Action, Instructions, Match};
+use super::{Action, Field, Instructions, Match};
 
 /// Maximum number of actions of a rule, nested actions included.
 const MAX_ACTIONS: usize = 4096;
@@ -500,15 +500,31 @@ impl Pipeline {
         groups_exist: bool,
         count: &mut usize,
     ) -> Result<(), FlowError> {
+        self.check_part(action, groups_exist, false, count)
+    }
+
+    /// Validates an action. `is_in_ct` is true if the action is in `exec` of a `ct` action. Other actions cannot set
+    /// the mark and the label of a connection.
+    fn check_part(
+        &self,
+        action: &Action,
+        groups_exist: bool,
+        is_in_ct: bool,
+        count: &mut usize,
+    ) -> Result<(), FlowError> {
         *count += 1;
         if *count > MAX_ACTIONS {
             return Err(FlowError::TooMany);
         }
+        let is_ct = matches!(action, Action::Ct(_));
+        let is_outside = |field: Field| field.belongs_to_connection() && !is_in_ct;
         action.references(&mut |named| match named {
             Reference::Actions(actions) => {
-                actions.iter().try_for_each(|action| self.check_action(action, groups_exist, count))
+                actions.iter().try_for_each(|action| self.check_part(action, groups_exist, is_ct, count))
             }
             Reference::Group(_) if !groups_exist => Ok(()),
+            Reference::Written(part) if is_outside(part.field) => Err(FlowError::BadSetArgument),
+            Reference::Constant(field, ..) if is_outside(field) => Err(FlowError::BadSetArgument),
             named => self.check_reference(named),
         })?;
         if action.has_valid_numbers() { Ok(()) } else { Err(FlowError::BadArgument) }

@@ -1,9 +1,12 @@
 //! Datapath actions (steps): the result of translating a packet through the flow tables. Workers execute the steps on
 //! each packet of a megaflow.
 
+use std::sync::Arc;
+
 use packet::PortId;
 
-use super::{ExtendedKey, Flow};
+use super::action::memory_of;
+use super::{Action, CtNat, ExtendedKey, Flow, STAGES};
 
 /// Maximum nesting depth of the clones ([`Op::Clone`]) of a translated program.
 pub const MAX_CLONES: usize = 64;
@@ -15,6 +18,61 @@ pub struct SetBits {
     pub value: Flow,
     /// Mask of the header bits that the action sets.
     pub mask: Flow,
+}
+
+/// A pass of a packet through the connection tracker (see [`Action::Ct`]).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TrackStep {
+    /// Zone in which the packet is tracked.
+    pub zone: u16,
+    /// Whether the connection is entered into the table.
+    pub commit: bool,
+    /// Whether a packet of the reply direction opens a new connection.
+    pub force: bool,
+    /// Value and mask of the connection's mark.
+    pub mark: Option<(u32, u32)>,
+    /// Value and mask of the connection's label.
+    pub label: Option<(u128, u128)>,
+    /// Translation of the packet.
+    pub nat: Option<CtNat>,
+    /// Well-known port of the helper of a new connection: 21 for FTP, 69 for TFTP, 0 for none.
+    pub alg: u16,
+}
+
+/// State of the translation of a packet at a `ct` action with a table. A copy of the packet with its connection fields
+/// is looked up in the flow cache again, and its translation goes on with this state.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct FrozenState {
+    /// Table in which the translation goes on.
+    pub table: u8,
+    /// Words of the flow that do not come from the packet: the ingress port, metadata and registers.
+    pub metadata: [u64; STAGES[0]],
+    /// Values on the packet's stack, each with its width in bits.
+    pub stack: Vec<(u128, u16)>,
+    /// Action set of the packet.
+    pub action_set: Vec<Action>,
+    /// Queue of later outputs. `None` means the default queue.
+    pub queue: Option<u32>,
+    /// Number of times that the packet has been looked up in the flow cache before.
+    pub passes: u8,
+}
+
+impl FrozenState {
+    /// Returns the approximate size of the state in memory, in octets.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        size_of::<FrozenState>() + size_of_val(&self.stack[..]) + memory_of(&self.action_set)
+    }
+}
+
+/// A further look-up of a packet in the flow cache.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Recirculation {
+    /// State with which the translation goes on.
+    pub state: FrozenState,
+    /// Number by which the flow cache distinguishes packets of this state from others. The number has the form of a
+    /// port, and is larger than that of any port. `None` if no number is free. Packets are then dropped.
+    pub number: Option<PortId>,
 }
 
 /// One datapath action.
@@ -49,6 +107,27 @@ pub enum Op {
     /// Executes some of the next steps on a copy of the packet. The value is the number of these steps. Clones are
     /// nested at most [`MAX_CLONES`] deep.
     Clone(u16),
+    /// Sends the packet through the connection tracker, which may translate it.
+    Track(Box<TrackStep>),
+    /// Clears the connection fields of the packet.
+    ClearTrack,
+    /// Looks a copy of the packet up in the flow cache again, with its connection fields. The last output or
+    /// recirculation of a program takes the packet itself.
+    Recirculate(Arc<Recirculation>),
+}
+
+impl Op {
+    /// Returns whether the step outputs the packet or a copy of it.
+    #[must_use]
+    pub const fn is_output(&self) -> bool {
+        matches!(self, Op::Output(_) | Op::Normal | Op::Recirculate(_))
+    }
+
+    /// Returns whether the step outputs the packet, or changes other state of the data path than the packet.
+    #[must_use]
+    pub const fn has_effect(&self) -> bool {
+        self.is_output() || matches!(self, Op::Meter(_) | Op::Track(_))
+    }
 }
 
 /// The datapath actions of a packet or megaflow.
@@ -78,7 +157,7 @@ impl Program {
     /// Returns whether the program has no output. A program without output drops the packet.
     #[must_use]
     pub fn is_drop(&self) -> bool {
-        !self.ops.iter().any(|op| matches!(op, Op::Output(_) | Op::Normal))
+        !self.ops.iter().any(Op::is_output)
     }
 }
 

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::extended_key::{SOURCE_ADDRESS, TARGET_ADDRESS};
 use super::program::{Op, SetBits};
-use super::{BEYOND_WORDS, Field, PBB_TAG};
+use super::{BEYOND_WORDS, CONNECTION_WORDS, Field, PBB_TAG};
 
 /// A frame with headroom: octets can be added and removed at the front.
 pub trait Frame {
@@ -104,7 +104,8 @@ pub fn apply(frame: &mut impl Frame, op: &Op) -> Result<(), DropReason> {
             }
             Ok(())
         }
-        Op::Output(_) | Op::Normal | Op::Meter(_) | Op::Queue(_) | Op::Clone(_) => Ok(()),
+        Op::Output(_) | Op::Normal | Op::Recirculate(_) => Ok(()),
+        Op::Meter(_) | Op::Queue(_) | Op::Clone(_) | Op::Track(_) | Op::ClearTrack => Ok(()),
     }
 }
 
@@ -177,7 +178,7 @@ fn set(frame: &mut impl Frame, bits: &SetBits) -> Result<(), DropReason> {
         // The flow's "tag present" bit is drop eligibility (DEI) on the wire, which stays unchanged.
         mix(tci, value, &[mask[0] & 0xef, mask[1]]);
     }
-    if bits.mask.0[BEYOND_WORDS[0]..].iter().all(|word| *word == 0)
+    if bits.mask.0[BEYOND_WORDS[0]..CONNECTION_WORDS.start].iter().all(|word| *word == 0)
         && bits.mask.0.as_bytes()[Field::ArpOp.octet()] == 0
     {
         return Ok(());

@@ -18,6 +18,7 @@ mod copy;
 mod learn;
 mod render;
 mod result;
+mod track;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -187,6 +188,8 @@ struct Run<'p> {
     /// Whether the current thread has a stack of [`DEEP_STACK`] octets.
     is_deep: bool,
     lookups: u32,
+    /// Number of times that the packet has been looked up in the flow cache again, after the connection tracker.
+    passes: u8,
     /// Whether the whole translation has stopped.
     stopped: bool,
     /// Whether the translation has stopped processing the current action list and the enclosing
@@ -264,6 +267,7 @@ impl<'p> Run<'p> {
             stack_from: stack_address(),
             is_deep: false,
             lookups: 0,
+            passes: 0,
             stopped: false,
             exits: false,
             ends: false,
@@ -418,7 +422,8 @@ impl<'p> Run<'p> {
         let pipeline = self.pipeline;
         let Some(own) = self.frame_now() else { return };
         let read = pipeline.read(own, 0).unwrap_or(Flow::ZERO);
-        self.flow.0[super::STAGES[0]..].copy_from_slice(&read.0[super::STAGES[0]..]);
+        let headers = super::STAGES[0]..super::CONNECTION_WORDS.start;
+        self.flow.0[headers.clone()].copy_from_slice(&read.0[headers]);
     }
 
     /// Executes the steps that the program has so far on the frame, and returns the frame. The frame is cached, so that

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use crate::slow_path::upcall::Place;
 use packet::spec;
 use port::ring::{self, RingQueue};
 use port::{Batch, Queue};
@@ -107,13 +108,18 @@ fn a_locked_bridge_leaves_the_turns_to_another_bridge() {
     let tables =
         Arc::new(FlowTables::new(OTHER, switch::flow::Pipeline::new(), Arc::clone(&slow_path.waker)));
     let version = tables.lock().version();
-    let other = Arc::new(crate::flows::FlowBridge { tables, bridge: Arc::clone(&locked.bridge) });
+    let other = Arc::new(crate::flows::FlowBridge {
+        tables,
+        bridge: Arc::clone(&locked.bridge),
+        connections: Arc::default(),
+    });
     slow_path.bridges.lock().unwrap().insert(OTHER, Arc::clone(&other));
     for last in 0..1000 {
         let mut own = flow;
         own.set(Field::Ipv4Dst, last);
         let created = monotonic().ns;
-        slow_path.keep(0, &other, (ports, 1), (&own, mask), Arc::clone(&actions), version, created);
+        let place = Place { ports, arrival: ports.port, recirculation: None, in_port: 1 };
+        slow_path.keep(0, &other, place, (&own, mask), Arc::clone(&actions), version, created);
     }
     // A new round of the other bridge begins, whose records are all due. The barrier of the locked bridge is
     // always in progress.

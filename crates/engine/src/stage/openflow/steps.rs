@@ -6,13 +6,16 @@ mod tests;
 use std::ops::Range;
 use std::sync::Arc;
 
+use conn::nat::translate::Checksum;
 use packet::record::{Recorder, Step, TagChange};
-use packet::{DropReason, FlowKey, PortId};
-use port::{Flags, FrameMemory, Packet};
-use switch::flow::{Field, Flow, Frame, Op, SetBits, rewrite};
+use packet::{DropReason, FlowKey, L3Kind, PortId};
+use port::{Flags, FrameMemory, Packet, offload};
+use switch::flow::{ConnectionFields, Field, Flow, Frame, Op, SetBits, TrackStep, rewrite};
 
 use super::normal::normal;
+use crate::connections::{self, Passing, milliseconds};
 use crate::flows::{Compiled, Departure, FlowBridge, Metered};
+use crate::stage::flow_cache::Recirculated;
 use crate::stage::output;
 use crate::stage::path_context::Context;
 
@@ -25,8 +28,13 @@ pub(super) struct Steps<'a> {
 impl Steps<'_> {
     /// Executes the operations of the megaflow on a packet. Returns the packet if no operation has transmitted or
     /// dropped it.
-    pub fn run<R: Recorder>(&self, packet: Packet, context: &mut Context<'_, '_, R>) -> Option<Packet> {
-        self.run_list(0..self.compiled.program.ops.len(), packet, context)
+    pub fn run<R: Recorder>(
+        &self,
+        packet: Packet,
+        connection: ConnectionFields,
+        context: &mut Context<'_, '_, R>,
+    ) -> Option<Packet> {
+        self.run_list(0..self.compiled.program.ops.len(), packet, connection, context)
     }
 
     /// Executes the operations of a list: of the whole program or of a clone. The function calls itself for a clone
@@ -35,22 +43,23 @@ impl Steps<'_> {
         &self,
         list: Range<usize>,
         packet: Packet,
+        connection: ConnectionFields,
         context: &mut Context<'_, '_, R>,
     ) -> Option<Packet> {
         let (mut at, mut end) = (list.start, list.end);
-        let mut packet = packet;
+        let (mut packet, mut connection) = (packet, connection);
         while at < end {
             #[cfg(test)]
             tests::count_step();
             let departure = self.compiled.departures[at];
             match &self.compiled.program.ops[at] {
-                op @ (Op::Output(_) | Op::Normal) => {
+                op @ (Op::Output(_) | Op::Normal | Op::Recirculate(_)) => {
                     if departure == Departure::Last {
-                        self.leave(op, packet, context);
+                        self.leave(op, packet, &connection, context);
                         return None;
                     }
                     if let Some(copy) = copy(&packet, context) {
-                        self.leave(op, copy, context);
+                        self.leave(op, copy, &connection, context);
                     }
                 }
                 Op::Clone(n) => {
@@ -65,7 +74,7 @@ impl Steps<'_> {
                     // operations ended first.
                     if departure == Departure::Copy
                         && let Some(copy) = copy(&packet, context)
-                        && let Some(copy) = self.run_list(body, copy, context)
+                        && let Some(copy) = self.run_list(body, copy, connection, context)
                     {
                         context.worker.drop(copy, context.port, self.compiled.dropped);
                     }
@@ -86,6 +95,8 @@ impl Steps<'_> {
                         _ => {}
                     }
                 }
+                Op::Track(step) => connection = self.track(step, &mut packet, &connection, context),
+                Op::ClearTrack => connection = ConnectionFields::default(),
                 op => {
                     let memory = context.worker.pool.memory();
                     if let Err(reason) = rewrite(&mut Whole { packet: &mut packet, memory }, op) {
@@ -100,13 +111,74 @@ impl Steps<'_> {
         Some(packet)
     }
 
-    fn leave<R: Recorder>(&self, op: &Op, packet: Packet, context: &mut Context<'_, '_, R>) {
-        if let Op::Output(out) = op {
-            context.recorder.step(0, Step::Output { port: *out, tag: TagChange::Keep });
-            output::send(context, *out, packet);
-        } else {
-            normal(self.bridge, context, packet);
+    fn leave<R: Recorder>(
+        &self,
+        op: &Op,
+        packet: Packet,
+        connection: &ConnectionFields,
+        context: &mut Context<'_, '_, R>,
+    ) {
+        match op {
+            Op::Output(out) => {
+                context.recorder.step(0, Step::Output { port: *out, tag: TagChange::Keep });
+                output::send(context, *out, packet);
+            }
+            Op::Recirculate(to) => context.worker.recirculated.push_back(Recirculated {
+                bridge: Arc::clone(self.bridge),
+                to: Arc::clone(to),
+                packet,
+                connection: *connection,
+            }),
+            _ => normal(self.bridge, context, packet),
         }
+    }
+
+    /// Sends a packet through the connection tracker. Returns its connection fields.
+    fn track<R: Recorder>(
+        &self,
+        step: &TrackStep,
+        packet: &mut Packet,
+        connection: &ConnectionFields,
+        context: &mut Context<'_, '_, R>,
+    ) -> ConnectionFields {
+        let memory = context.worker.pool.memory();
+        let mut key = FlowKey::ZERO;
+        let len = packet.len();
+        let Ok(layers) = FlowKey::extract(packet.head(memory), len, PortId(0), &mut key) else {
+            return ConnectionFields::default();
+        };
+        let is_ipv6 = key.l3_kind() == L3Kind::Ipv6;
+        let Some(l3) = layers.l3().filter(|_| is_ipv6 || key.l3_kind() == L3Kind::Ipv4) else {
+            return ConnectionFields::default();
+        };
+        offload::mark_bare_checksum(packet, memory, &layers, &key);
+        let is_open = packet.flags().contains(Flags::PARTIAL_CHECKSUM);
+        let is_whole = packet.segments() == 1;
+        let whole = &mut context.worker.whole;
+        if !is_whole {
+            whole.resize(len, 0);
+            packet.copy_to(memory, whole);
+        }
+        let ip = if is_whole { packet.head_mut(memory) } else { whole.as_mut_slice() };
+        let ip = ip.get_mut(l3..).unwrap_or_default();
+        let passing = Passing {
+            is_sound: is_open || connections::is_sound(ip, is_ipv6),
+            ip,
+            is_ipv6,
+            checksum: if is_open { Checksum::Partial } else { Checksum::Complete },
+            fields: *connection,
+            now: milliseconds(context.now),
+            is_dry: R::DRY,
+        };
+        let passed = self.bridge.connections.pass(passing, step);
+        if !is_whole && step.nat.is_some() {
+            // Only headers change, and they are in the first segment.
+            let head = packet.head_mut(memory);
+            if let Some(changed) = whole.get(..head.len()) {
+                head.copy_from_slice(changed);
+            }
+        }
+        passed
     }
 }
 

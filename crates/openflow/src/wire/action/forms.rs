@@ -8,6 +8,7 @@
 use packet::ethertype;
 use switch::flow::{Action, Field, port};
 
+use super::conntrack::put_ct;
 use super::field::{
     copy_field, destination, get_set_field, put_move, put_set, reg_load, reg_move, set, transport,
 };
@@ -24,6 +25,7 @@ use crate::wire::{Put, Reader, Version, low16, port_from_16, port_to_16};
 /// Subtype numbers of Nicira's actions (NXAST_*). Some subtype numbers are defined in the modules that encode and
 /// decode these actions, and are re-exported here.
 pub(super) mod nx {
+    pub use super::super::conntrack::nx::*;
     pub use super::super::field::nx::*;
     pub use super::super::nicira::nx::*;
 
@@ -175,6 +177,8 @@ pub(super) fn get_nicira(subtype: u16, mut body: Reader<'_>) -> Result<Action, E
             body.skip(2)?;
             Action::Group(body.u32()?)
         }
+        nx::CT_CLEAR if body.data.len() != 6 => return Err(Error::ActionLength),
+        nx::CT_CLEAR => Action::CtClear,
         nx::CHECK_PKT_LARGER => {
             let len = body.u16()?;
             let first = body.u16()?;
@@ -350,6 +354,8 @@ pub(super) fn put(out: &mut Vec<u8>, version: Version, action: &Action) {
             out.u16(*idle);
             out.u16(*hard);
         }),
+        Action::Ct(ct) => put_ct(out, ct, |out| put_actions(out, version, &ct.exec)),
+        Action::CtClear => nicira(out, nx::CT_CLEAR, |out| out.zeros(6)),
         Action::Exit => nicira(out, nx::EXIT, |out| out.zeros(6)),
     }
 }

@@ -1,9 +1,10 @@
 //! Decoding of actions and instructions.
 
 use packet::ip_proto;
-use switch::flow::{Action, Field, Instructions, Match};
+use switch::flow::{Action, CtNat, Field, Instructions, Match};
 
 use super::DEPTH;
+use super::conntrack::{ct, ct_head, nat};
 use super::field::{copy_field, transport};
 use super::forms::{exact_length, get_nicira, get_standard, nx};
 use crate::wire::error::Error;
@@ -19,6 +20,16 @@ struct Reading<'m> {
     pub depth: usize,
     /// Value and mask from NXAST_WRITE_METADATA, which represents an instruction and not an action.
     pub metadata: Option<(u64, u64)>,
+    /// Whether the list is inside of NXAST_CT.
+    pub is_in_ct: bool,
+    /// NXAST_NAT inside of NXAST_CT.
+    pub nat: Option<CtNat>,
+}
+
+impl<'m> Reading<'m> {
+    fn new(version: Version, matching: &'m Match) -> Reading<'m> {
+        Reading { version, matching, depth: 0, metadata: None, is_in_ct: false, nat: None }
+    }
 }
 
 /// Decodes a list of OpenFlow actions. The list must extend to the end of the reader.
@@ -26,7 +37,7 @@ struct Reading<'m> {
 /// # Errors
 /// Returns OFPBAC_* errors.
 pub fn get_actions(from: Reader<'_>, version: Version, matching: &Match) -> Result<Vec<Action>, Error> {
-    let mut reading = Reading { version, matching, depth: 0, metadata: None };
+    let mut reading = Reading::new(version, matching);
     let actions = reading.list(from)?;
     if reading.metadata.is_some() { Err(Error::InstructionUnsupported) } else { Ok(actions) }
 }
@@ -37,7 +48,7 @@ pub fn get_actions(from: Reader<'_>, version: Version, matching: &Match) -> Resu
 /// # Errors
 /// Returns OFPBAC_* errors.
 pub fn get_plain(from: Reader<'_>, version: Version, matching: &Match) -> Result<Instructions, Error> {
-    let mut reading = Reading { version, matching, depth: 0, metadata: None };
+    let mut reading = Reading::new(version, matching);
     let apply = reading.list(from)?;
     Ok(Instructions { apply, metadata: reading.metadata, ..Instructions::default() })
 }
@@ -137,6 +148,8 @@ impl Reading<'_> {
             NICIRA if subtype == nx::WRITE_METADATA => self.write_metadata(body),
             NICIRA => {
                 out.push(match subtype {
+                    nx::NAT => return self.nat(&mut body),
+                    nx::CT => self.ct(body)?,
                     nx::CLONE => {
                         body.skip(6)?;
                         Action::Clone(self.list(body)?)
@@ -155,6 +168,30 @@ impl Reading<'_> {
             ONF => Err(Error::ActionExperimenterType),
             _ => Err(Error::ActionExperimenter),
         }
+    }
+
+    /// Decodes NXAST_CT with its nested actions. The action is refused inside of another NXAST_CT.
+    fn ct(&mut self, mut body: Reader<'_>) -> Result<Action, Error> {
+        if self.is_in_ct {
+            return Err(Error::ActionArgument);
+        }
+        let head = ct_head(&mut body)?;
+        self.is_in_ct = true;
+        let exec = self.list(body)?;
+        self.is_in_ct = false;
+        ct(head, self.nat.take(), exec)
+    }
+
+    /// Decodes NXAST_NAT, which is not an action of its own but an argument of NXAST_CT.
+    fn nat(&mut self, body: &mut Reader<'_>) -> Result<(), Error> {
+        let nat = nat(body)?;
+        if !self.is_in_ct {
+            return Err(Error::ActionSetArgument);
+        }
+        if self.nat.replace(nat).is_some() {
+            return Err(Error::ActionArgument);
+        }
+        Ok(())
     }
 
     /// Decodes NXAST_WRITE_METADATA. The action is refused if it is in a nested list of actions, or

@@ -132,3 +132,23 @@ pub const NXET_VENDOR: u16 = 0xb0c2;
 /// OpenFlow error code of a message that contains an error of Nicira. The body of the message
 /// contains the type and code of Nicira's error.
 pub const NXVC_VENDOR_ERROR: u16 = 0;
+/// Property type of NXT_CT_FLUSH: the tuple of packets in the direction of the first packet.
+pub const NXT_CT_ORIG_TUPLE: u16 = 0;
+/// Property type of NXT_CT_FLUSH: the tuple of packets in the opposite direction.
+pub const NXT_CT_REPLY_TUPLE: u16 = 1;
+/// Property type of NXT_CT_FLUSH: the zone.
+pub const NXT_CT_ZONE_ID: u16 = 2;
+/// Property type of a tuple: the source address.
+pub const NXT_CT_TUPLE_SRC: u16 = 0;
+/// Property type of a tuple: the destination address.
+pub const NXT_CT_TUPLE_DST: u16 = 1;
+/// Property type of a tuple: the source port.
+pub const NXT_CT_TUPLE_SRC_PORT: u16 = 2;
+/// Property type of a tuple: the destination port.
+pub const NXT_CT_TUPLE_DST_PORT: u16 = 3;
+/// Property type of a tuple: the identifier of an ICMP query.
+pub const NXT_CT_TUPLE_ICMP_ID: u16 = 4;
+/// Property type of a tuple: the type of an ICMP message.
+pub const NXT_CT_TUPLE_ICMP_TYPE: u16 = 5;
+/// Property type of a tuple: the code of an ICMP message.
+pub const NXT_CT_TUPLE_ICMP_CODE: u16 = 6;

@@ -38,3 +38,13 @@ pub(in crate::flow) fn name_and_argument(word: &str) -> Option<(String, &str)> {
     };
     Some((name.to_ascii_lowercase(), argument))
 }
+
+/// Splits a text at commas and blanks outside of parentheses.
+pub(in crate::flow) fn split(text: &str) -> Vec<&str> {
+    let mut depth = 0_i32;
+    let parts = text.split(move |letter: char| {
+        depth += i32::from(letter == '(') - i32::from(letter == ')');
+        depth == 0 && matches!(letter, ',' | ' ' | '\t')
+    });
+    parts.filter(|part| !part.is_empty()).collect()
+}

@@ -17,6 +17,9 @@ impl Pipeline {
     /// Returns the reason if the action is refused.
     pub(super) fn check_learn(&self, learn: &Learn) -> Result<(), FlowError> {
         learn.parts.iter().try_for_each(|part| self.check_learn_part(part))?;
+        if learn.result.is_some_and(|result| result.field.belongs_to_connection()) {
+            return Err(FlowError::BadSetArgument);
+        }
         let is_action = |part: &&LearnPart| !matches!(part, LearnPart::Match(..));
         if learn.parts.iter().filter(is_action).count() > MAX_LEARNED_ACTIONS {
             return Err(FlowError::TooMany);
@@ -37,7 +40,8 @@ impl Pipeline {
         let fits = match part {
             LearnPart::Match(source, to) | LearnPart::Load(source, to) => {
                 self.options.check(to)?;
-                let may = matches!(part, LearnPart::Match(..)) || to.field.is_writable();
+                let may_set = to.field.is_writable() && !to.field.belongs_to_connection();
+                let may = matches!(part, LearnPart::Match(..)) || may_set;
                 may && to.is_sound() && width(source)? == Some(to.bits)
             }
             LearnPart::Output(from) => {

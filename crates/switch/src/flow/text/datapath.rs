@@ -2,16 +2,19 @@
 
 use packet::{PortId, ethertype};
 
-use super::field::{ethernet, flags as flags_of, value};
+use super::field::{ethernet, flags as flags_of, hex, value};
+use crate::flow::action::{FTP, nat_text};
 use crate::flow::numbers::{eth_type, proto};
-use crate::flow::{Field, Flow, Op};
+use crate::flow::{Field, Flow, Op, TrackStep};
 
 const TAG: u128 = 0x1000;
 
-/// Prints a megaflow: its ingress port `port`, then the fields that its mask covers.
+/// Prints a megaflow: the number of its recirculation, its ingress port `port`, then the fields that its mask covers.
 #[must_use]
-pub fn cached(port: &str, flow: &Flow, mask: &Flow) -> String {
-    let mut groups = vec!["recirc_id(0)".to_owned(), format!("in_port({port})")];
+pub fn cached(recirculation: Option<PortId>, port: &str, flow: &Flow, mask: &Flow) -> String {
+    let number = u128::from(recirculation.map_or(0, |number| number.0));
+    let mut groups = vec![format!("recirc_id({})", hex(number)), format!("in_port({port})")];
+    connection(flow, mask, &mut groups);
     fields(flow, mask, flow.get(Field::EthType), &mut groups);
     groups.join(",")
 }
@@ -43,6 +46,34 @@ impl Header<'_> {
             groups.push(format!("{name}({})", self.parts.join(",")));
         }
     }
+}
+
+/// Appends to `groups` the text of all fields of the connection that the mask covers.
+fn connection(flow: &Flow, mask: &Flow, groups: &mut Vec<String>) {
+    let all = [
+        ("ct_state", Field::CtState),
+        ("ct_zone", Field::CtZone),
+        ("ct_mark", Field::CtMark),
+        ("ct_label", Field::CtLabel),
+    ];
+    for (name, field) in all {
+        let bits = mask.get(field);
+        if bits != 0 {
+            groups.push(format!("{name}({})", value(field, flow.get(field), bits)));
+        }
+    }
+    let (name, [source, destination]) = if flow.get(Field::EthType) == eth_type::IPV6 {
+        ("ct_tuple6", [Field::CtIpv6Src, Field::CtIpv6Dst])
+    } else {
+        ("ct_tuple4", [Field::CtNwSrc, Field::CtNwDst])
+    };
+    let mut tuple = Header { flow, mask, parts: Vec::new() };
+    tuple.add("src", source);
+    tuple.add("dst", destination);
+    tuple.add("proto", Field::CtNwProto);
+    tuple.add("tp_src", Field::CtTpSrc);
+    tuple.add("tp_dst", Field::CtTpDst);
+    tuple.close(name, groups);
 }
 
 /// Appends to `groups` the text of all header fields that the mask covers.
@@ -222,6 +253,9 @@ fn steps(ops: &[Op], name: &impl Fn(PortId) -> String) -> Vec<String> {
             Op::Meter(id) => format!("meter({id})"),
             Op::Queue(Some(queue)) => format!("set(queue({queue}))"),
             Op::Queue(None) => "set(queue(default))".to_owned(),
+            Op::Track(step) => track(step),
+            Op::ClearTrack => "ct_clear".to_owned(),
+            Op::Recirculate(to) => format!("recirc({:#x})", to.number.map_or(0, |number| number.0)),
             Op::Clone(n) => {
                 let end = (at + usize::from(*n)).min(ops.len());
                 let inner = steps(ops.get(at..end).unwrap_or_default(), name);
@@ -231,6 +265,30 @@ fn steps(ops: &[Op], name: &impl Fn(PortId) -> String) -> Vec<String> {
         });
     }
     parts
+}
+
+/// Prints a pass through the connection tracker.
+fn track(step: &TrackStep) -> String {
+    let mut parts = Vec::new();
+    if step.commit {
+        parts.push(if step.force { "force_commit" } else { "commit" }.to_owned());
+    }
+    if step.zone != 0 {
+        parts.push(format!("zone={}", step.zone));
+    }
+    if let Some((value, mask)) = step.mark {
+        parts.push(format!("mark={value:#x}/{mask:#x}"));
+    }
+    if let Some((value, mask)) = step.label {
+        parts.push(format!("label={value:#x}/{mask:#x}"));
+    }
+    match step.alg {
+        0 => {}
+        FTP => parts.push("helper=ftp".to_owned()),
+        _ => parts.push("helper=tftp".to_owned()),
+    }
+    parts.extend(step.nat.as_ref().map(nat_text));
+    if parts.is_empty() { "ct".to_owned() } else { format!("ct({})", parts.join(",")) }
 }
 
 /// Prints a step that sets fields.

@@ -28,12 +28,15 @@ pub(super) fn form(field: Field) -> Form {
         F::TunSrc | F::TunDst | F::Ipv4Src | F::Ipv4Dst | F::ArpSpa | F::ArpTpa => Form::Ipv4,
         F::Ipv6Src | F::Ipv6Dst | F::NdTarget | F::TunIpv6Src | F::TunIpv6Dst => Form::Ipv6,
         F::IpFrag => Form::Fragment,
-        F::TcpFlags | F::TunFlags => Form::Flags,
+        F::CtNwSrc | F::CtNwDst => Form::Ipv4,
+        F::CtIpv6Src | F::CtIpv6Dst => Form::Ipv6,
+        F::TcpFlags | F::TunFlags | F::CtState => Form::Flags,
         F::ConjId | F::TunGbpId | F::VlanVid | F::VlanPcp => Form::Decimal,
         F::MplsLabel | F::MplsTc | F::MplsBos | F::MplsTtl => Form::Decimal,
         F::IpProto | F::ArpOp | F::IpDscp | F::IpEcn | F::NwTtl => Form::Decimal,
         F::TcpSrc | F::TcpDst | F::UdpSrc | F::UdpDst | F::SctpSrc | F::SctpDst => Form::Decimal,
         F::Icmpv4Type | F::Icmpv4Code | F::Icmpv6Type | F::Icmpv6Code => Form::Decimal,
+        F::CtZone | F::CtNwProto | F::CtTpSrc | F::CtTpDst => Form::Decimal,
         _ => Form::Hex,
     }
 }
@@ -44,6 +47,9 @@ pub(super) const TCP_FLAGS: [&str; 12] =
 
 /// Names of the tunnel flags: Geneve's control packet bit (RFC 8926, 3.4).
 const TUN_FLAGS: [&str; 1] = ["oam"];
+
+/// Names of the state bits of a tracked packet (ovs-fields(7), `ct_state`), beginning with the lowest bit.
+const CT_STATES: [&str; 8] = ["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
 
 /// Prints an OpenFlow port as its number, or as its name if it is reserved.
 #[must_use]
@@ -124,12 +130,17 @@ pub(super) fn fragment(value: u128, mask: u128) -> &'static str {
 
 /// Returns the names of the bits of a flags field, beginning with the lowest bit.
 pub(super) fn flag_names(field: Field) -> &'static [&'static str] {
-    if field == Field::TunFlags { &TUN_FLAGS } else { &TCP_FLAGS }
+    match field {
+        Field::TunFlags => &TUN_FLAGS,
+        Field::CtState => &CT_STATES,
+        _ => &TCP_FLAGS,
+    }
 }
 
 pub(super) fn flags(field: Field, value: u128, mask: u128) -> String {
     // The single tunnel flag is always printed with its sign, as in Open vSwitch.
-    let whole = mask == field.all_ones() && field != Field::TunFlags;
+    let known = field.defined_bits();
+    let whole = mask & known == known && field != Field::TunFlags;
     let named = flag_names(field).iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1);
     if whole {
         let set: Vec<&str> = named.filter(|(bit, _)| value >> bit & 1 == 1).map(|(_, name)| *name).collect();

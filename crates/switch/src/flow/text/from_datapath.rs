@@ -124,9 +124,21 @@ fn read(text: &str, depth: usize, port: &mut Option<String>, words: &mut Vec<Str
                 put(&[("label", "mpls_label"), ("tc", "mpls_tc"), ("ttl", "mpls_ttl"), ("bos", "mpls_bos")])
             }
             "skb_mark" => words.push(format!("pkt_mark={}", bare(content))),
+            "ct_state" | "ct_zone" | "ct_mark" | "ct_label" => {
+                words.push(format!("{name}={}", bare(content)))
+            }
+            "ct_tuple4" | "ct_tuple6" => {
+                let is_v6 = name == "ct_tuple6";
+                put(&[
+                    ("src", if is_v6 { "ct_ipv6_src" } else { "ct_nw_src" }),
+                    ("dst", if is_v6 { "ct_ipv6_dst" } else { "ct_nw_dst" }),
+                    ("proto", "ct_nw_proto"),
+                    ("tp_src", "ct_tp_src"),
+                    ("tp_dst", "ct_tp_dst"),
+                ]);
+            }
             // Packet metadata of Open vSwitch's datapaths that this data path does not have.
-            "recirc_id" | "dp_hash" | "skb_priority" | "packet_type" | "ct_state" | "ct_zone" | "ct_mark"
-            | "ct_label" | "ct_tuple4" | "ct_tuple6" | "tunnel" => {}
+            "recirc_id" | "dp_hash" | "skb_priority" | "packet_type" | "tunnel" => {}
             _ => return None,
         }
     }
@@ -175,6 +187,24 @@ mod tests {
             (Field::NwTtl, 64),
             (Field::TcpDst, 80),
             (Field::TcpFlags, 0x10),
+        ] {
+            assert_eq!(read.get(field), value, "{field:?}");
+        }
+        let tracked = from_datapath(
+            "ct_state(+est-rel+trk),ct_zone(0x5),ct_mark(0x1/0xff),ct_label(0x7),eth_type(0x0800),ipv4(proto=17),\
+             ct_tuple4(src=10.0.0.1,dst=10.0.0.2/255.0.0.0,proto=6,tp_src=1000,tp_dst=80)",
+        );
+        let read = text::parse(&tracked.unwrap().words, |_| None).unwrap();
+        for (field, value) in [
+            (Field::CtState, 0x22),
+            (Field::CtZone, 5),
+            (Field::CtMark, 1),
+            (Field::CtLabel, 7),
+            (Field::CtNwSrc, 0x0a00_0001),
+            (Field::CtNwDst, 0x0a00_0002),
+            (Field::CtNwProto, 6),
+            (Field::CtTpSrc, 1000),
+            (Field::CtTpDst, 80),
         ] {
             assert_eq!(read.get(field), value, "{field:?}");
         }

@@ -52,9 +52,11 @@ pub fn whole(flow: &Flow) -> String {
         let mut wild = Flow::ZERO;
         let is_there = !matches!(need, Prerequisite::None | Prerequisite::Vlan)
             && crate::flow::packet_meets(flow, need, &mut wild);
-        // Open vSwitch does not have this field. It is printed only if it is not zero.
-        let is_rare = field == Field::Ipv6Exthdr;
-        if is_there && !(is_rare && flow.get(field) == 0) {
+        // Open vSwitch has no field for extension headers, and prints the fields of a connection only if they are not
+        // zero.
+        let is_rare = field == Field::Ipv6Exthdr || is_of_connection(field);
+        let is_free = need == Prerequisite::None && is_of_connection(field);
+        if (is_there || is_free) && !(is_rare && flow.get(field) == 0) {
             mask.want(field);
         }
     }
@@ -62,6 +64,11 @@ pub fn whole(flow: &Flow) -> String {
         mask.set_bits((super::super::translate::TCI + 2) * 8, 16, 0xffff);
     }
     part(flow, &mask)
+}
+
+/// Returns whether the connection tracker determines the field.
+fn is_of_connection(field: Field) -> bool {
+    (Field::CtState..=Field::CtTpDst).contains(&field)
 }
 
 struct Printer<'a> {
@@ -141,6 +148,7 @@ impl<'a> Printer<'a> {
     fn write(&self, parts: &mut Vec<String>) {
         let (word, says_proto) = self.shorthand();
         self.named(parts, &[Field::PktMark, Field::ConjId, Field::ActsetOutput]);
+        self.connection(parts);
         parts.extend(word.map(str::to_owned));
         self.named(parts, &Field::ALL[Field::Reg0 as usize..=Field::Reg15 as usize]);
         self.named(parts, &Field::ALL[Field::TunId as usize..=Field::TunMetadata7 as usize]);
@@ -156,6 +164,23 @@ impl<'a> Printer<'a> {
         }
         self.network(parts, says_proto);
         self.transport(parts);
+    }
+
+    fn connection(&self, parts: &mut Vec<String>) {
+        self.named(parts, &[Field::CtState, Field::CtZone, Field::CtMark, Field::CtLabel]);
+        if self.is_v6([Field::CtIpv6Src, Field::CtIpv6Dst]) {
+            self.named(parts, &[Field::CtIpv6Src, Field::CtIpv6Dst]);
+        } else {
+            self.named(parts, &[Field::CtNwSrc, Field::CtNwDst]);
+        }
+        self.named(parts, &[Field::CtNwProto, Field::CtTpSrc, Field::CtTpDst]);
+    }
+
+    /// Returns whether the match is printed with IPv6 addresses: the packets are IPv6 packets, or the EtherType is
+    /// unknown and the mask covers bits of the addresses `fields` that IPv4 addresses do not have.
+    fn is_v6(&self, fields: [Field; 2]) -> bool {
+        let extended = |field: Field| self.mask.get(field) & (u128::MAX >> 32) != 0;
+        self.eth_type == Some(IPV6) || self.eth_type.is_none() && fields.into_iter().any(extended)
     }
 
     fn tags(&self, parts: &mut Vec<String>) {
@@ -189,10 +214,7 @@ impl<'a> Printer<'a> {
 
     fn network(&self, parts: &mut Vec<String>, says_proto: bool) {
         let is_arp = matches!(self.eth_type, Some(ARP | RARP));
-        let extended = |field: Field| self.mask.get(field) & (u128::MAX >> 32) != 0;
-        let is_v6 = self.eth_type == Some(IPV6)
-            || self.eth_type.is_none() && (extended(Field::Ipv6Src) || extended(Field::Ipv6Dst));
-        if is_v6 {
+        if self.is_v6([Field::Ipv6Src, Field::Ipv6Dst]) {
             self.named(parts, &[Field::Ipv6Src, Field::Ipv6Dst]);
             let label = self.mask.get(Field::Ipv6Label);
             if label == Field::Ipv6Label.all_ones() {

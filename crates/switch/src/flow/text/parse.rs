@@ -100,9 +100,7 @@ fn one(
         return Ok(());
     }
     // Open vSwitch's internal fields, which do not exist here.
-    if let "recirc_id" | "packet_type" | "skb_priority" | "ct_state" | "ct_zone" | "ct_mark" | "ct_label" =
-        name
-    {
+    if let "recirc_id" | "packet_type" | "skb_priority" = name {
         return if number(bare) == Some(0) { Ok(()) } else { Err(FlowTextError::Field(name.to_owned())) };
     }
     let field = find(flow, name).ok_or_else(|| FlowTextError::Field(name.to_owned()))?;
@@ -111,7 +109,7 @@ fn one(
     if name == "nw_tos" {
         value >>= 2;
     }
-    if value > field.all_ones() {
+    if value & !field.defined_bits() != 0 {
         return Err(wrong());
     }
     let mut looked_at = Flow::ZERO;

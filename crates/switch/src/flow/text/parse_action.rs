@@ -2,7 +2,7 @@
 //! flow entries only (`learn`, `conjunction`, `fin_timeout`) and selections (`multipath`, `bundle`) are not
 //! supported.
 
-use crate::flow::action::{ActionParser, name_and_argument};
+use crate::flow::action::{ActionParser, name_and_argument, split};
 use crate::flow::{Action, Flow};
 
 /// Maximum nesting depth of `clone` actions, as in OpenFlow messages.
@@ -45,16 +45,6 @@ fn read_nested(
     Ok(actions)
 }
 
-/// Splits a text at commas and blanks outside of parentheses.
-fn split(text: &str) -> Vec<&str> {
-    let mut depth = 0_i32;
-    let parts = text.split(move |letter: char| {
-        depth += i32::from(letter == '(') - i32::from(letter == ')');
-        depth == 0 && matches!(letter, ',' | ' ' | '\t')
-    });
-    parts.filter(|part| !part.is_empty()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,6 +69,25 @@ mod tests {
                 "load:0x5->NXM_NX_REG0[0..3],move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[]",
                 "load:0x5->NXM_NX_REG0[0..3],move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[]",
             ),
+            ("ct,ct(),ct_clear,ct(nat)", "ct(),ct(),ct_clear,ct(nat)"),
+            (
+                "ct(alg=ftp,exec(set_field:0x1->ct_mark,load:0x1->NXM_NX_CT_LABEL[0..3],\
+                 move:NXM_NX_REG0[]->NXM_NX_CT_MARK[]),nat(src=10.0.0.1-10.0.0.9:1000-2000,random),zone=5,table=1,\
+                 force,commit)",
+                "ct(commit,force,table=1,zone=5,nat(src=10.0.0.1-10.0.0.9:1000-2000,random),\
+                 exec(set_field:0x1->ct_mark,load:0x1->NXM_NX_CT_LABEL[0..3],move:NXM_NX_REG0[]->NXM_NX_CT_MARK[]),\
+                 alg=ftp)",
+            ),
+            (
+                "ct(commit,zone=NXM_NX_REG0[0..15],nat(dst=[2001:db8::1]:80-90,hash,persistent),alg=tftp)",
+                "ct(commit,zone=NXM_NX_REG0[0..15],nat(dst=[2001:db8::1]:80-90,persistent,hash),alg=tftp)",
+            ),
+            (
+                "ct(commit,nat(dst=2001:db8::1-2001:db8::5)),ct(commit,nat(src=[::1]-[::2]:7))",
+                "ct(commit,nat(dst=2001:db8::1-2001:db8::5)),ct(commit,nat(src=[::1]-[::2]:7))",
+            ),
+            ("ct(commit,nat(src)),ct(commit,nat(dst,hash))", "ct(commit,nat(src)),ct(commit,nat(dst))"),
+            ("ct(commit,exec(set_field:0x1/0x3->ct_label))", "ct(commit,exec(set_field:0x1/0x3->ct_label))"),
             ("mod_vlan_vid:5,strip_vlan,group:4", "mod_vlan_vid:5,pop_vlan,group:4"),
         ] {
             let read = read_actions(given, &flow, &port).unwrap();
@@ -93,6 +102,22 @@ mod tests {
             "mod_vlan_vid:4096",
             "clone(teleport)",
             "output:(",
+            "ct(force)",
+            "ct(nat(src=1.2.3.4))",
+            "ct(exec(set_field:1->ct_mark))",
+            "ct(commit,exec(ct_clear))",
+            "ct(commit,exec(set_field:1->reg0))",
+            "ct(commit,exec(ct(commit)))",
+            "ct(commit,nat(src=1.2.3.9-1.2.3.4))",
+            "ct(commit,nat(src=1.2.3.4:80-70))",
+            "ct(commit,nat(src=1.2.3.4-::1))",
+            "ct(commit,nat(dst=:80))",
+            "ct(commit,nat(src=1.2.3.4,hash,random))",
+            "ct(commit,nat(both))",
+            "ct(table=255)",
+            "ct(zone=70000)",
+            "ct(zone=NXM_NX_REG0[])",
+            "ct(alg=21)",
         ] {
             assert!(read_actions(bad, &flow, &port).is_err(), "{bad}");
         }

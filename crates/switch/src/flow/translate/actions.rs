@@ -6,11 +6,11 @@ use crate::flow::{Instructions, Prerequisite, SubField};
 use packet::{FlowKey, PortId, ethertype};
 
 const TAG: u128 = 0x1000;
-use crate::flow::{BEYOND_WORDS, FLOW_WORDS, PBB_TAG, STAGES};
+use crate::flow::{BEYOND_WORDS, CONNECTION_WORDS, PBB_TAG, STAGES};
 
 /// Words of a flow that hold L3 and L4 fields. Pushing an MPLS label hides these fields, and popping the last label
 /// reveals them.
-const L3: std::ops::Range<usize> = STAGES[1]..FLOW_WORDS;
+const L3: std::ops::Range<usize> = STAGES[1]..CONNECTION_WORDS.start;
 /// Words of a flow that hold MPLS labels and the 802.1ah service tag.
 const LABELS: std::ops::Range<usize> = BEYOND_WORDS[0]..STAGES[1];
 /// Index of the first bit of the outer MPLS label in a flow.
@@ -143,6 +143,8 @@ impl<'p> Run<'p> {
                     self.out.fin.extend(self.rule.map(|rule| (rule, *idle, *hard)));
                 }
             }
+            Action::Ct(ct) => self.ct(ct),
+            Action::CtClear => self.ct_clear(),
             Action::Exit => self.exits = true,
         }
     }

@@ -52,15 +52,14 @@ impl Run<'_> {
         // Charged, because the steps of the copy are examined, and are moved by the insertion of the clone.
         self.works_for(work_of(self.out.program.ops.len() - from));
         let ops = &mut self.out.program.ops;
-        if !ops[from..].iter().any(|op| matches!(op, Op::Output(_) | Op::Normal | Op::Meter(_))) {
+        if !ops[from..].iter().any(Op::has_effect) {
             let steps;
             (self.dirty, self.rendered, self.cost, steps) = uncommitted;
             ops.truncate(steps);
             return;
         }
         // A queue that the copy selects applies to the copy only.
-        let changes = |op: &Op| !matches!(op, Op::Output(_) | Op::Normal);
-        if ops[from..].iter().any(changes)
+        if !ops[from..].iter().all(Op::is_output)
             && let Ok(n) = u16::try_from(ops.len() - from)
         {
             // `push` has left space for the clone of each copy in progress.

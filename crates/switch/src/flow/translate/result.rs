@@ -4,7 +4,7 @@ use packet::DropReason;
 
 use crate::flow::learned::LearnedFlow;
 use crate::flow::message::Continuation;
-use crate::flow::program::{Megaflow, Op, Program, SetBits};
+use crate::flow::program::{Megaflow, Op, Program, SetBits, TrackStep};
 use crate::flow::reason::Reason;
 use crate::flow::rule::RuleRef;
 use crate::flow::{Action, Flow};
@@ -152,6 +152,8 @@ impl Translated {
     pub fn memory(&self) -> usize {
         let steps = self.program.ops.iter().map(|op| match op {
             Op::Set(_) => size_of::<Op>() + size_of::<SetBits>(),
+            Op::Track(_) => size_of::<Op>() + size_of::<TrackStep>(),
+            Op::Recirculate(to) => size_of::<Op>() + to.state.memory(),
             _ => size_of::<Op>(),
         });
         let told = self.to_controller.iter().map(|to| {
