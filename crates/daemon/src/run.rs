@@ -62,7 +62,7 @@ pub fn run(args: &Run, socket: Option<&Path>) -> Result<(), Failure> {
     } else {
         Service::start(args, socket)?
     };
-    let api = service.config.daemon.api.display();
+    let api = service.listeners.path.display();
     let (version, pid, file) = (env!("CARGO_PKG_VERSION"), std::process::id(), args.config.display());
     let begins = if args.take_over { "takes over" } else { "starts" };
     tracing::info!("trivium {version} {begins}: pid {pid}, configuration {file}, socket {api}");
@@ -125,6 +125,8 @@ struct Service {
     given: Option<(BTreeMap<Owner, Fragment>, model::Memory)>,
     plane: Arc<DataPlane>,
     listeners: Listeners,
+    /// Error that prevents clients from connecting to the API's Unix socket after a hand-over.
+    unreachable: Option<Failure>,
     /// Unix sockets other than the API socket, which an upgrade hands over to the new daemon process.
     sockets: Arc<Sockets>,
     pid_file: Pid,
@@ -165,7 +167,20 @@ impl Service {
         plane.keep_rules_in(rules_of(&config), args.restore || config.daemon.restore);
         let pid_file = Arc::new(Mutex::new(pid_file));
         let (given, signals, files) = (None, None, Arc::new(Mutex::new(api.into_iter().collect())));
-        Ok(Service { file, socket, config, given, plane, listeners, sockets, pid_file, files, signals })
+        let unreachable = None;
+        Ok(Service {
+            file,
+            socket,
+            config,
+            given,
+            plane,
+            listeners,
+            unreachable,
+            sockets,
+            pid_file,
+            files,
+            signals,
+        })
     }
 
     fn take_over(args: &Run, socket: Option<&Path>, signals: Signals) -> Result<Service, Failure> {
@@ -175,7 +190,7 @@ impl Service {
         let socket = socket.map(|_| prepared.file.daemon.api.clone());
         // Everything that can fail happens here, while the predecessor can still continue. A later failure
         // would end the service.
-        let (listeners, sockets, around) = adopt(&file, socket.clone(), given, &prepared.file)
+        let (mut listeners, sockets, around) = adopt(&file, socket.clone(), given, &prepared.file)
             .inspect_err(|failure| prepared.refuse(&failure.to_string()))?;
         let plane = DataPlane::take_over(&mut prepared).map_err(|error| failure(&error, "hand-over"))?;
         plane.surround(around);
@@ -183,6 +198,8 @@ impl Service {
         if let Err(error) = prepared.running() {
             tracing::warn!(%error, "the predecessor has gone early");
         }
+        // Until here, the predecessor may end this process and continue to use its socket file.
+        let unreachable = listeners.publish().err().map(|error| failure(&error, "daemon.api"));
         let daemon = &prepared.file.daemon;
         if let Err(error) = log::configure(&daemon.log_levels, daemon.log_file.as_deref()) {
             // The process owns all resources by now and continues without a log file.
@@ -193,14 +210,37 @@ impl Service {
         let pid_file = inherit(&config);
         let given = Some((others, made_by));
         let signals = Some(signals);
-        let files = Arc::new(Mutex::new(SocketFile::at(&config.daemon.api).into_iter().collect()));
-        Ok(Service { file, socket, config, given, plane, listeners, sockets, pid_file, files, signals })
+        let files = Arc::new(Mutex::new(SocketFile::at(&listeners.path).into_iter().collect()));
+        Ok(Service {
+            file,
+            socket,
+            config,
+            given,
+            plane,
+            listeners,
+            unreachable,
+            sockets,
+            pid_file,
+            files,
+            signals,
+        })
     }
 
     /// Serves the API until the daemon must end, and returns the reason for the end.
     async fn serve(self) -> Result<End, Failure> {
-        let Service { file, socket, config, given, plane, listeners, sockets, pid_file: _, files, signals } =
-            self;
+        let Service {
+            file,
+            socket,
+            config,
+            given,
+            plane,
+            listeners,
+            unreachable,
+            sockets,
+            files,
+            signals,
+            ..
+        } = self;
         let notifier = Arc::new(Notifier::from_environment());
         let taken_over = given.is_some();
         // The predecessor feeds the watchdog until it ends. The steps up to the signal loop may take longer than
@@ -208,13 +248,16 @@ impl Service {
         let fed = Arc::clone(&notifier);
         let feeding = notifier.watchdog().filter(|_| taken_over);
         let feeding = feeding.map(|period| tokio::spawn(feed(period, START_LIMIT, move || fed.alive())));
-        let api_path = config.daemon.api.clone();
+        let api_path = listeners.path.clone();
         let (given, made_by) =
             given.map_or((None, config.memory.clone()), |(given, made_by)| (Some(given), made_by));
         // Settings that differ from the running ones wait for a restart.
-        let store = Store::at(plane.clone(), &Config { memory: made_by, ..config.settings() }, socket);
+        let mut running = Config { memory: made_by, ..config.settings() };
+        running.daemon.api.clone_from(&api_path);
+        let store = Store::at(plane.clone(), &running, socket);
         let (followed, unixctl) = (config.ovsdb.clone(), config.daemon.unixctl.clone());
         let outcome = store.start(config, given).await.map_err(|error| change_failure(&error))?;
+        go_on(unreachable.map_or(Ok(()), Err), taken_over, &store).await?;
         for note in outcome.notices.iter().filter(|note| note.severity > model::Finding::Ok) {
             tracing::info!("{}: {}", note.object, note.finding);
         }

@@ -30,10 +30,16 @@ type End<'a> = (&'a Namespace, &'a str);
 
 /// Requests a list from the API over TLS with the given bearer token, and returns the HTTP status.
 fn over_tls(rig: &Rig, token: &str) -> String {
+    over_tls_at(rig, API, token)
+}
+
+/// Like [`over_tls`], at another address of the API.
+fn over_tls_at(rig: &Rig, address: &str, token: &str) -> String {
     let (cert, bearer) = (rig.path("cert.pem"), format!("Authorization: Bearer {token}"));
     let line = ["curl", "-sS", "--max-time", "10", "-o", "/dev/null", "-w", "%{http_code}"];
     let rest = ["--cacert", cert.to_str().unwrap(), "-H", &bearer];
-    let answer = rig.lab.hub().run(line.into_iter().chain(rest).chain([&*format!("https://{API}/v1/ports")]));
+    let answer =
+        rig.lab.hub().run(line.into_iter().chain(rest).chain([&*format!("https://{address}/v1/ports")]));
     answer.unwrap_or_else(|error| error.to_string())
 }
 
@@ -630,6 +636,54 @@ fn settings_of_memory_wait_for_a_restart_through_an_upgrade() {
             rig.ok(&["upgrade", "--binary", TRIVIUM]);
         }
     }
+}
+
+/// Checks that an upgrade applies the group, the scope and the TCP address of the API together, and that the path of
+/// the API's Unix socket waits for a restart.
+#[test]
+fn access_to_the_api_changes_as_a_whole_with_an_upgrade() {
+    require!("ip", "openssl", "curl");
+    let mut rig = Rig::new(1);
+    let members = |group: &str, scope: &str| format!("group = {group:?}\ngroup_scope = {scope:?}\n[memory]");
+    let base = rig.configuration("persist = false");
+    let tcp = rig.tcp_api(API);
+    let before = base.replace("[memory]", &members("daemon", "read"));
+    rig.start(&format!("{before}{tcp}"));
+    let group = |rig: &Rig| {
+        use std::os::unix::fs::MetadataExt;
+        let file = std::fs::metadata(rig.socket()).unwrap();
+        (file.gid(), file.mode() & 0o7777)
+    };
+    let before = group(&rig);
+    let moved = "127.0.0.1:8444";
+    let after = base.replace("[memory]", &members("bin", "root")).replace("api.sock", "other.sock");
+    let file = rig.write("other.toml", &format!("{after}{}", tcp.replace(API, moved)));
+    let file = file.to_str().unwrap();
+    let lines = |rig: &Rig| {
+        let plan = rig.ok(&["apply", "--dry-run", file]);
+        let waits = |field: &&str| plan.contains(&format!("daemon.{field}"));
+        ["api", "group:", "group_scope", "tcp.listen"].into_iter().filter(waits).collect::<Vec<_>>()
+    };
+    rig.ok(&["apply", file]);
+    assert_eq!(lines(&rig), ["api", "group:", "group_scope", "tcp.listen"]);
+    assert_eq!(group(&rig), before);
+    assert_eq!(over_tls(&rig, TOKEN), "200");
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    let after = group(&rig);
+    assert!(after.0 != before.0 && after.1 == before.1, "{before:?} to {after:?}");
+    assert_eq!(lines(&rig), ["api"]);
+    assert_eq!(over_tls_at(&rig, moved, TOKEN), "200");
+    assert_ne!(over_tls(&rig, TOKEN), "200", "the old address is closed");
+    // The next upgrade hands over the new sockets.
+    rig.daemon.take().unwrap().finish(PATIENCE).unwrap();
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    assert_eq!((group(&rig), over_tls_at(&rig, moved, TOKEN)), (after, "200".to_owned()));
+    // The last process removes the socket file.
+    rig.ok(&["stop"]);
+    eventually("the socket file to go", PATIENCE, || {
+        if rig.socket().exists() { Err("it exists".to_owned()) } else { Ok(()) }
+    })
+    .unwrap();
 }
 
 #[test]
