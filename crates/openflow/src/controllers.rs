@@ -19,7 +19,7 @@ use crate::admission::Admission;
 use crate::connection_manager::ConnectionManager;
 use crate::datapath::Datapath;
 use crate::session::{self, Activity, Ended, Options};
-use crate::sockets::{Sockets, bind_private};
+use crate::sockets::{OpenSocket, Sockets, bind_private};
 use crate::target::{Address, Target};
 use crate::target_status::{Status, TargetStatus};
 use crate::tls::{AcceptorError, Listening, TlsError};
@@ -88,7 +88,7 @@ impl Controllers {
             .collect();
         for address in gone {
             if let Some(running) = self.running.remove(&address) {
-                end(running, &self.sockets).await;
+                end(running).await;
             }
         }
         for (address, target) in wanted {
@@ -129,18 +129,15 @@ impl Controllers {
     /// Ends all OpenFlow sessions and waits until they have ended.
     pub async fn shutdown(mut self) {
         for (_, running) in std::mem::take(&mut self.running) {
-            end(running, &self.sockets).await;
+            end(running).await;
         }
     }
 }
 
-async fn end(running: Running, sockets: &Sockets) {
+async fn end(running: Running) {
     // The task may have ended by itself.
     let _ = running.stop.send(true);
     let _ = running.task.await;
-    if let Address::ListenUnix(path) = &running.target.address {
-        sockets.close(path);
-    }
 }
 
 impl Drop for Controllers {
@@ -148,9 +145,6 @@ impl Drop for Controllers {
         self.events.abort();
         for running in self.running.values() {
             running.task.abort();
-            if let Address::ListenUnix(path) = &running.target.address {
-                self.sockets.close(path);
-            }
         }
     }
 }
@@ -478,11 +472,15 @@ fn first_to_end<'a>(slots: &[&'a Slot], limit: usize) -> Option<&'a Slot> {
 
 enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    Unix {
+        listener: UnixListener,
+        /// Registration of the socket for a successor process. The socket file is removed when the value is dropped.
+        _open: OpenSocket,
+    },
 }
 
 impl Listener {
-    async fn open(address: &Address, sockets: &Sockets) -> io::Result<Listener> {
+    async fn open(address: &Address, sockets: &Arc<Sockets>) -> io::Result<Listener> {
         match address {
             Address::ListenTcp(at) | Address::ListenTls(at) => {
                 Ok(Listener::Tcp(TcpListener::bind(at).await?))
@@ -497,8 +495,8 @@ impl Listener {
                     listener.set_nonblocking(true)?;
                     UnixListener::from_std(listener)?
                 };
-                sockets.keep(path, &listener)?;
-                Ok(Listener::Unix(listener))
+                let open = sockets.keep(path, &listener)?;
+                Ok(Listener::Unix { listener, _open: open })
             }
             Address::Tcp(_) | Address::Tls(_) | Address::Unix(_) => Err(io::ErrorKind::InvalidInput.into()),
         }
@@ -514,12 +512,13 @@ impl Listener {
                 let local = stream.local_addr()?;
                 (Box::new(stream), Some((peer, local)))
             }
-            Listener::Unix(listener) => (Box::new(listener.accept().await?.0), None),
+            Listener::Unix { listener, .. } => (Box::new(listener.accept().await?.0), None),
         })
     }
 }
 
-/// Removes the file of a Unix socket on which no process listens.
+/// Removes the file of a Unix socket on which no process listens. Returns an error if the file is not such a socket. A
+/// process also listens if its queue of connections is full (`EAGAIN`).
 async fn clear(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_socket() => {}
@@ -529,7 +528,10 @@ async fn clear(path: &Path) -> io::Result<()> {
     }
     match UnixStream::connect(path).await {
         Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
-        Err(_) => std::fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(io::ErrorKind::AddrInUse.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -548,5 +550,29 @@ mod tests {
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
         assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+    }
+
+    /// Checks that a Unix socket on which a process listens is not removed, even if the process's queue of connections
+    /// is full. Checks that a socket file without a listener is removed.
+    #[tokio::test]
+    async fn a_socket_with_a_listener_is_in_use() {
+        let path = std::env::temp_dir().join(format!("trivium-controllers-use-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let mut waiting = Vec::new();
+        // One attempt more than the queue has places is refused with `EAGAIN`.
+        let full = loop {
+            assert_eq!(clear(&path).await.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+            match UnixStream::connect(&path).await {
+                Ok(stream) => waiting.push(stream),
+                Err(error) => break error,
+            }
+            assert!(waiting.len() < 100_000, "the queue of connections has no limit");
+        };
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(clear(&path).await.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop((waiting, listener));
+        clear(&path).await.unwrap();
+        assert!(!path.exists());
     }
 }

@@ -40,7 +40,7 @@ pub mod wire;
 pub use connection_manager::Role;
 pub use controllers::Controllers;
 pub use datapath::{Datapath, Subscription, events};
-pub use sockets::Sockets;
+pub use sockets::{OpenSocket, Sockets};
 pub use target::{Address, Target, TargetError};
 pub use target_status::Status;
 pub use tls::{Tls, TlsError};

@@ -1,15 +1,18 @@
 //! Unix sockets of listeners, which an upgrade passes from this process to the process that replaces it (the
 //! successor). Clients that connect during this hand-over wait until the successor accepts them. No connection is
 //! refused.
+//!
+//! A socket file is removed only by the process that bound a socket to the file or took over such a socket. A file that
+//! has replaced the process's own file remains.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,23 +21,52 @@ use tokio::sync::watch;
 /// Interval at which a process that hands over to a successor checks whether all OpenFlow sessions have ended.
 const LOOK: Duration = Duration::from_millis(1);
 
-type ByPath = BTreeMap<PathBuf, UnixListener>;
+/// A listening socket with the identity of its file.
+#[derive(Debug)]
+struct BoundSocket {
+    path: PathBuf,
+    listener: UnixListener,
+    /// Device and inode number of the socket file. The kernel does not reuse the inode number while a descriptor of the
+    /// socket is open. `None` if the file did not exist.
+    file: Option<(u64, u64)>,
+}
+
+impl BoundSocket {
+    fn new(path: &Path, listener: UnixListener) -> BoundSocket {
+        BoundSocket { path: path.to_owned(), listener, file: inode(path) }
+    }
+
+    /// Closes the socket. Removes its file before, unless another file has replaced it.
+    fn remove(self) {
+        if self.file.is_some() && inode(&self.path) == self.file {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Returns the device and the inode number of a file. Returns `None` if the file cannot be found.
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
 
 /// The Unix sockets on which the OpenFlow listeners of a process listen.
 #[derive(Debug, Default)]
 pub struct Sockets {
-    /// Duplicates of the sockets on which this process listens, to be passed to a successor process.
-    open: Mutex<ByPath>,
-    /// Sockets from the predecessor process (the process that this process replaced). No listener
+    /// Duplicates of the sockets on which this process listens, to be passed to a successor process. The key is the
+    /// number of the [`OpenSocket`].
+    open: Mutex<BTreeMap<u64, BoundSocket>>,
+    /// Number of the next open socket.
+    next: AtomicU64,
+    /// Sockets from the predecessor process (the process that this process replaced), by path. No listener
     /// uses these sockets yet.
-    given: Mutex<ByPath>,
+    given: Mutex<BTreeMap<PathBuf, BoundSocket>>,
     held: watch::Sender<bool>,
     /// Whether the successor process has taken over all sockets.
     left: AtomicBool,
     sessions: AtomicUsize,
 }
 
-fn locked(sockets: &Mutex<ByPath>) -> MutexGuard<'_, ByPath> {
+fn locked<T>(sockets: &Mutex<T>) -> MutexGuard<'_, T> {
     sockets.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -72,41 +104,33 @@ impl Sockets {
     /// Creates a set of Unix sockets with the listening sockets received from the predecessor process.
     #[must_use]
     pub fn given(sockets: impl IntoIterator<Item = (PathBuf, UnixListener)>) -> Sockets {
-        Sockets { given: Mutex::new(sockets.into_iter().collect()), ..Sockets::default() }
+        let given = sockets.into_iter().map(|(path, socket)| (path.clone(), BoundSocket::new(&path, socket)));
+        Sockets { given: Mutex::new(given.collect()), ..Sockets::default() }
     }
 
     /// Removes the predecessor's socket with this path from the set and returns the socket. Returns
     /// `None` if the set does not contain such a socket.
     #[must_use]
     pub fn take(&self, path: &Path) -> Option<UnixListener> {
-        locked(&self.given).remove(path)
+        locked(&self.given).remove(path).map(|given| given.listener)
     }
 
     /// Closes the predecessor's sockets that no listener has taken, and removes their files.
     pub fn forget_given(&self) {
-        for (path, listener) in std::mem::take(&mut *locked(&self.given)) {
-            drop(listener);
-            let _ = std::fs::remove_file(path);
-        }
+        std::mem::take(&mut *locked(&self.given)).into_values().for_each(BoundSocket::remove);
     }
 
-    /// Keeps a duplicate of a listening socket, to be passed to a successor process.
+    /// Keeps a duplicate of a listening socket, to be passed to a successor process. The caller has just bound the
+    /// socket to `path`, or has taken it with [`Sockets::take`]. The socket file is removed when the returned value is
+    /// dropped.
     ///
     /// # Errors
     /// Returns an error if no file descriptor is available.
-    pub fn keep(&self, path: &Path, listener: &impl AsFd) -> io::Result<()> {
+    pub fn keep(self: &Arc<Self>, path: &Path, listener: &impl AsFd) -> io::Result<OpenSocket> {
         let duplicate = listener.as_fd().try_clone_to_owned()?;
-        locked(&self.open).insert(path.to_owned(), duplicate.into());
-        Ok(())
-    }
-
-    /// Closes the duplicate of a listening socket and removes the socket's file. The call has no
-    /// effect if a successor process has taken over the sockets.
-    pub fn close(&self, path: &Path) {
-        if !self.left.load(Ordering::Acquire) {
-            locked(&self.open).remove(path);
-            let _ = std::fs::remove_file(path);
-        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        locked(&self.open).insert(number, BoundSocket::new(path, duplicate.into()));
+        Ok(OpenSocket { sockets: Arc::clone(self), number })
     }
 
     /// Returns the paths and duplicates of all open sockets, to be passed to a successor process.
@@ -115,7 +139,9 @@ impl Sockets {
     /// Returns an error if no file descriptor is available.
     pub fn duplicates(&self) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
         let open = locked(&self.open);
-        open.iter().map(|(path, socket)| Ok((path.clone(), socket.as_fd().try_clone_to_owned()?))).collect()
+        let duplicate =
+            |own: &BoundSocket| Ok((own.path.clone(), own.listener.as_fd().try_clone_to_owned()?));
+        open.values().map(duplicate).collect()
     }
 
     /// Stops accepting connections, so that new clients wait for the successor process. Blocks
@@ -156,6 +182,26 @@ impl Sockets {
     pub fn session(self: &Arc<Self>) -> Session {
         self.sessions.fetch_add(1, Ordering::AcqRel);
         Session(Arc::clone(self))
+    }
+}
+
+/// A listening Unix socket of this process, which [`Sockets`] keeps for a successor process. When the value is dropped,
+/// the duplicate of the socket is closed. The socket file is then removed, unless a successor process has taken over
+/// the sockets, or another file has replaced the socket file.
+#[derive(Debug)]
+pub struct OpenSocket {
+    sockets: Arc<Sockets>,
+    number: u64,
+}
+
+impl Drop for OpenSocket {
+    fn drop(&mut self) {
+        let socket = locked(&self.sockets.open).remove(&self.number);
+        if let Some(socket) = socket
+            && !self.sockets.left.load(Ordering::Acquire)
+        {
+            socket.remove();
+        }
     }
 }
 
@@ -213,25 +259,44 @@ mod tests {
     fn who_connects_between_two_processes_is_the_second_ones() {
         let path = std::env::temp_dir().join(format!("trivium-sockets-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
-        let first = Sockets::default();
+        let first = Arc::new(Sockets::default());
         let listener = UnixListener::bind(&path).unwrap();
-        first.keep(&path, &listener).unwrap();
+        let open = first.keep(&path, &listener).unwrap();
         let offered = first.duplicates().unwrap();
         first.hold(Duration::ZERO);
         let client = UnixStream::connect(&path).unwrap();
         first.leave();
-        first.close(&path);
-        drop((listener, first));
+        drop((open, listener, first));
         let given = offered.into_iter().map(|(path, socket)| (path, UnixListener::from(socket)));
-        let second = Sockets::given(given);
+        let second = Arc::new(Sockets::given(given));
         let listener = second.take(&path).unwrap();
-        second.keep(&path, &listener).unwrap();
+        let open = second.keep(&path, &listener).unwrap();
         assert!(second.take(&path).is_none());
         listener.set_nonblocking(true).unwrap();
         listener.accept().unwrap();
         drop(client);
         // A socket without a successor is removed when it is closed.
-        second.close(&path);
+        drop(open);
+        assert!(!path.exists());
+    }
+
+    /// Checks that a socket file remains if another socket has replaced it, both for a socket of this process and for a
+    /// socket from a predecessor process that no listener has taken.
+    #[test]
+    fn a_socket_file_that_another_process_has_replaced_is_not_removed() {
+        let path = std::env::temp_dir().join(format!("trivium-sockets-other-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let sockets = Arc::new(Sockets::default());
+        let listener = UnixListener::bind(&path).unwrap();
+        let open = sockets.keep(&path, &listener).unwrap();
+        let given = Sockets::given([(path.clone(), listener)]);
+        std::fs::remove_file(&path).unwrap();
+        let other = UnixListener::bind(&path).unwrap();
+        drop(open);
+        given.forget_given();
+        assert!(path.exists(), "the file of the other socket remains");
+        let open = sockets.keep(&path, &other).unwrap();
+        drop(open);
         assert!(!path.exists());
     }
 

@@ -9,10 +9,11 @@ mod memory;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use memory::Memory;
-use openflow::{Address, Controllers, Target};
+use openflow::{Address, Controllers, Sockets, Target};
 use switch::flow::{Action, Reason, port};
 use testbed::skip;
 use tokio::io::AsyncReadExt;
@@ -202,4 +203,35 @@ async fn a_learning_switch_on_os_ken_makes_rules() {
         assert!(text.contains("desc Trivium") && text.contains("ports br0 p1 p2"), "{version}: {text}");
         assert!(!text.contains("error"), "{version}: {text}");
     }
+}
+
+/// Checks that the removal of a listener does not remove a socket file on which another process, or a listener of
+/// another bridge, listens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_removes_only_its_own_socket_file() {
+    let here = |name: &str| std::env::temp_dir().join(format!("trivium-of-{}-{name}", std::process::id()));
+    let (foreign, shared) = (here("foreign"), here("shared"));
+    let _ = std::fs::remove_file(&foreign);
+    let _other = std::os::unix::net::UnixListener::bind(&foreign).unwrap();
+    let sockets: Arc<Sockets> = Arc::default();
+    let bridge = || Controllers::with_sockets(Memory::new(), Arc::clone(&sockets));
+    let listens = |path: &Path| Target::new(Address::ListenUnix(path.to_owned()));
+    let mut first = bridge();
+    first.set(vec![listens(&shared)]).await;
+    eventually("the first bridge listens", || shared.exists()).await;
+    let mut second = bridge();
+    second.set(vec![listens(&foreign), listens(&shared)]).await;
+    let failed = |controllers: &Controllers| {
+        controllers
+            .status()
+            .iter()
+            .all(|own| own.last_error.as_ref().is_some_and(|why| why.contains("in use")))
+    };
+    eventually("the second bridge cannot listen", || failed(&second)).await;
+    second.set(Vec::new()).await;
+    assert!(foreign.exists() && shared.exists(), "the files of other listeners remain");
+    tokio::net::UnixStream::connect(&shared).await.unwrap();
+    first.set(Vec::new()).await;
+    assert!(!shared.exists(), "the listener removes its own file");
+    std::fs::remove_file(&foreign).unwrap();
 }

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::Plane;
-use openflow::Sockets;
 use openflow::sockets::bind_private;
+use openflow::{OpenSocket, Sockets};
 use ovsdb::rpc::{Framer, Message};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -137,6 +137,8 @@ pub struct Server {
     listener: std::os::unix::net::UnixListener,
     path: PathBuf,
     sockets: Arc<Sockets>,
+    /// Registration of the socket for a successor process. The socket file is removed when the value is dropped.
+    open: OpenSocket,
 }
 
 impl Server {
@@ -151,8 +153,8 @@ impl Server {
             None => bind(path)?,
         };
         listener.set_nonblocking(true)?;
-        sockets.keep(path, &listener)?;
-        Ok(Server { listener, path: path.to_owned(), sockets: Arc::clone(sockets) })
+        let open = sockets.keep(path, &listener)?;
+        Ok(Server { listener, path: path.to_owned(), sockets: Arc::clone(sockets), open })
     }
 
     /// Starts a task that serves clients. Aborting the returned task ends the service.
@@ -161,9 +163,10 @@ impl Server {
     /// Returns an error if the event loop does not accept the socket.
     pub fn serve(self, commands: Commands) -> io::Result<tokio::task::JoinHandle<()>> {
         let listener = UnixListener::from_std(self.listener)?;
-        let (commands, path, sockets) = (Arc::new(commands), self.path, self.sockets);
+        let (commands, path, sockets, open) = (Arc::new(commands), self.path, self.sockets, self.open);
         let mut held = sockets.held();
         Ok(tokio::spawn(async move {
+            let _open = open;
             let room = Arc::new(Semaphore::new(CLIENT_LIMIT));
             loop {
                 let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
@@ -284,10 +287,12 @@ mod tests {
         assert!(Server::bind(&path, &Arc::default()).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept");
         std::fs::remove_file(&path).unwrap();
-        drop(Server::bind(&path, &Arc::default()).unwrap());
+        let server = Server::bind(&path, &Arc::default()).unwrap();
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        drop(server);
+        assert!(!path.exists(), "the server removes its socket file");
         // The socket file of a killed process does not prevent binding.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         drop(Server::bind(&path, &Arc::default()).unwrap());
-        std::fs::remove_file(&path).unwrap();
     }
 }
