@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use model::{Config, Scope};
+use model::{Config, FileAccess, Scope};
 
 use crate::ChangeError;
 use crate::caller::Caller;
@@ -72,11 +72,33 @@ impl Access {
                 let what = format!("it names the file {}", file.path.display());
                 return Err(ChangeError::NeedsRoot { object: file.field, what });
             }
-            if file.content && !self.anywhere && !file.is_within(directories) {
+            if file.access == FileAccess::Content && !self.anywhere && !file.is_within(directories) {
                 let directories = directories.to_vec();
                 return Err(ChangeError::Outside { object: file.field, path: file.path, directories });
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks that a client without the scope `root` cannot make the daemon listen on a Unix socket to which the
+    /// configuration only connects.
+    #[test]
+    fn a_listener_in_place_of_a_connection_is_another_file() {
+        let with = |target: &str| {
+            let text = format!("[bridge.b.openflow]\ncontrollers=['{target}:/run/c.sock']\n");
+            model::load(&text, "t").unwrap()
+        };
+        let access = Access { scope: Scope::Configure, anywhere: false };
+        let check = |before: &str, after: &str| access.check(&with(before), &with(after), &[]);
+        assert!(check("unix", "unix").is_ok());
+        for (before, after) in [("unix", "punix"), ("punix", "unix")] {
+            let refused = check(before, after);
+            assert!(matches!(refused, Err(ChangeError::NeedsRoot { .. })), "{refused:?}");
+        }
     }
 }

@@ -368,6 +368,12 @@ impl Store {
         &self.plane
     }
 
+    /// Returns the settings with which the process was started. The settings in [`Store::merged`] may wait for a
+    /// restart.
+    pub fn running(&self) -> &Config {
+        &self.running
+    }
+
     /// Returns the running configuration with the owner of each object.
     pub fn merged(&self) -> Arc<Merged> {
         self.state.borrow().merged.clone()

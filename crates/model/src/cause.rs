@@ -185,6 +185,8 @@ pub enum Cause {
     PatchSoftwareRss,
     #[error("no port of the bridge can send to another: all of its {members} members are protected")]
     AllProtected { members: usize },
+    #[error("`{target}` would listen on a Unix socket that belongs to `{field}`")]
+    ReservedSocket { target: String, field: &'static str },
 }
 
 impl Cause {
@@ -308,6 +310,7 @@ impl Cause {
             AllProtected { .. } => {
                 "leave `protected` out at the member that the others shall reach".to_owned()
             }
+            ReservedSocket { .. } => "choose another path".to_owned(),
             // `fix` handles the other causes.
             _ => "see docs/config.md".to_owned(),
         }

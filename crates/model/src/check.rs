@@ -45,6 +45,7 @@ pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTree
     for (name, own) in &config.bridges {
         bridge::check::members(config, name, own, declared, &mut homes, &mut problems);
         bridge::check::static_entries(config, name, own, declared, &mut problems);
+        bridge::check::listeners(config, name, own, &mut problems);
     }
     router::check::namespaces(config, &mut problems);
     let mut functions: Functions<'_> =

@@ -76,7 +76,7 @@ pub use diff::change::{ConfigChange, ConfigDiff, FieldChange, How};
 pub use diff::diff;
 pub use diff_text::{PlanLine, PlanReport};
 pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};
-pub use files::FileUse;
+pub use files::{FileAccess, FileUse, unix_socket};
 pub use filter::state::*;
 pub use filter::{
     CookieMode, CookieScheme, Filter, FilterAction, FilterMatch, FilterRule, RateLimit, Sampling, SynCookie,

@@ -209,9 +209,7 @@ impl Follower {
             let Some(mut wanted) = blocking(move || desired::read(&of, ring_size, &out)).await else {
                 return;
             };
-            if let Some(directory) = self.store.merged().config.daemon.api.parent() {
-                wanted.restrict_sockets(directory);
-            }
+            wanted.restrict_sockets(self.store.running(), &self.store.merged().config);
             let mut numbers = self.numbers.clone();
             numbers.assign(desired, &wanted.refused);
             wanted.number(&numbers);

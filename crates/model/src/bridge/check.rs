@@ -1,10 +1,10 @@
-//! Checks of the bridges in a configuration: the references and settings of their members, and their static MAC table
-//! entries.
+//! Checks of the bridges in a configuration: the references and settings of their members, their static MAC table
+//! entries, and the Unix sockets of their OpenFlow listeners.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::check::references::{exists, no_such_port};
-use crate::{Bridge, BridgeName, Cause, Config, PortName, Problem};
+use crate::{Bridge, BridgeName, Cause, Config, FileAccess, PortName, Problem, unix_socket};
 
 pub(crate) fn members<'a>(
     config: &Config,
@@ -46,6 +46,19 @@ pub(crate) fn members<'a>(
     let members = bridge.ports.len();
     if members > 1 && bridge.ports.values().all(|member| member.protected) {
         problems.push(Problem::new(format!("bridge.{name}.port"), Cause::AllProtected { members }).warning());
+    }
+}
+
+/// Checks that no OpenFlow listener of the bridge uses a Unix socket of the daemon itself.
+pub(crate) fn listeners(config: &Config, name: &BridgeName, bridge: &Bridge, problems: &mut Vec<Problem>) {
+    let controllers = bridge.settings.openflow.iter().flat_map(|openflow| &openflow.controllers);
+    for controller in controllers {
+        if let Some((FileAccess::Listen, path)) = unix_socket(&controller.target)
+            && let Some(field) = config.reserves_socket(path)
+        {
+            let cause = Cause::ReservedSocket { target: controller.target.clone(), field };
+            problems.push(Problem::new(format!("bridge.{name}.openflow.controllers"), cause));
+        }
     }
 }
 

@@ -6,7 +6,6 @@
 //! also on a trunk of all VLANs, so that they do not mix with untagged frames.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use model::{
     AfXdp, Bridge, BridgeName, BridgeSettings, Config, DeviceName, Filter, FilterAction, FilterMatch,
@@ -80,13 +79,16 @@ impl DesiredConfig {
     /// Removes from the bridges the controllers whose Unix sockets are not in the run directory, and adds a remark
     /// about each of them. As in Open vSwitch, a client of the database must not make the daemon connect to other
     /// sockets of the machine or replace such sockets. The name of a listening socket must begin with the name of its
-    /// bridge and a dot.
-    pub fn restrict_sockets(&mut self, run_directory: &Path) {
+    /// bridge and a dot, and must not belong to the daemon.
+    ///
+    /// `running` are the settings with which the daemon runs. `merged` is the configuration whose settings may wait for
+    /// a restart.
+    pub fn restrict_sockets(&mut self, running: &Config, merged: &Config) {
         for (name, bridge) in &mut self.config.bridges {
             let Some(openflow) = &mut bridge.settings.openflow else { continue };
             let mut refused = Vec::new();
             openflow.controllers.retain(|controller| {
-                let why = openflow::refused_socket(&controller.target, name, run_directory);
+                let why = openflow::refused_socket(&controller.target, name, running, merged);
                 refused.extend(why.as_ref().cloned());
                 why.is_none()
             });
@@ -578,6 +580,10 @@ mod tests {
             "punix:/etc/br0.controller",
             "punix:/run/ovs/db.sock",
             "punix:/run/ovs/br0.d/x",
+            "punix:/run/ovs/br0.sock",
+            "punix:/run/ovs/br0.next",
+            "punix:/run/ovs/br0.db",
+            "punix:/run/ovs/br0.1.mgmt",
         ];
         let bridge = one.bridges.get_mut("br0").unwrap();
         for (at, target) in (0_u128..).zip(targets) {
@@ -585,13 +591,19 @@ mod tests {
             bridge.controllers.insert(Uuid(1000 + at), row);
         }
         let mut wanted = wanted(&one);
-        wanted.restrict_sockets(Path::new("/run/ovs"));
+        // The new path of the API's socket waits for a restart.
+        let settings = |api: &str| {
+            let text = format!("[daemon]\napi='{api}'\n[ovsdb]\ndatabase='unix:/run/ovs/br0.db'\n");
+            model::load(&text, "t").unwrap()
+        };
+        wanted.restrict_sockets(&settings("/run/ovs/br0.sock"), &settings("/run/ovs/br0.next"));
         let openflow = wanted.config.bridges["br0"].settings.openflow.as_ref().unwrap();
         let left: Vec<_> = openflow.controllers.iter().map(|controller| controller.target.as_str()).collect();
         assert_eq!(left, targets[..3]);
         let remark = &wanted.remarks["bridge br0"];
         assert!(targets[3..].iter().all(|target| remark.contains(target)), "{remark}");
         assert!(remark.contains("the run directory /run/ovs"), "{remark}");
+        assert!(remark.contains("belongs to `ovsdb.database`"), "{remark}");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use model::{
-    BridgeName, Controller, FileUse, FlowTable, FlowTableId, OpenFlowTls, OpenFlowVersion, PrefixField,
-    WhenFull,
+    BridgeName, Config, Controller, FileAccess, FileUse, FlowTable, FlowTableId, OpenFlowTls,
+    OpenFlowVersion, PrefixField, WhenFull, unix_socket,
 };
 use ovsdb::{Bridge, Desired, FailMode};
 use switch::flow::text::sub_field;
@@ -111,21 +111,35 @@ fn controller(row: &ovsdb::Controller, allow_remote: bool, passive_users: &[Stri
 }
 
 /// Returns the reason why a bridge must not use the Unix socket in a controller's target. Returns `None` if the socket
-/// is allowed, or if the target is not a Unix socket. A socket must be in the run directory, and a listening socket
-/// must be named `BRIDGE.NAME`.
-pub fn refused_socket(target: &str, bridge: &BridgeName, run_directory: &Path) -> Option<String> {
-    let (kind, path) = target.split_once(':').filter(|(kind, _)| matches!(*kind, "unix" | "punix"))?;
-    let socket = FileUse { field: String::new(), path: path.into(), content: false };
+/// is allowed, or if the target is not a Unix socket. A socket must be in the run directory, which is the directory of
+/// the API's socket in the settings `running`. A listening socket must be named `BRIDGE.NAME`. It must not be a socket
+/// that the daemon uses itself, with its current settings or with those of `merged`, which may wait for a restart.
+pub fn refused_socket(
+    target: &str,
+    bridge: &BridgeName,
+    running: &Config,
+    merged: &Config,
+) -> Option<String> {
+    let (access, path) = unix_socket(target)?;
+    let run_directory = running.daemon.api.parent()?;
+    let socket = FileUse { field: String::new(), path: path.to_owned(), access };
     let is_within = socket.is_within(&[run_directory.to_owned()]);
-    let name = socket.path.strip_prefix(run_directory).ok().and_then(Path::to_str).unwrap_or_default();
+    let name = path.strip_prefix(run_directory).ok().and_then(Path::to_str).unwrap_or_default();
     let is_own = name.starts_with(&format!("{bridge}.")) && !name.contains('/');
-    if is_within && (kind == "unix" || is_own) {
-        return None;
-    }
-    let name = if kind == "unix" { "NAME".to_owned() } else { format!("{bridge}.NAME") };
     let directory = run_directory.display();
+    let (kind, example) = match access {
+        FileAccess::Listen => ("punix", format!("{bridge}.NAME")),
+        _ => ("unix", "NAME".to_owned()),
+    };
+    if !is_within || (access == FileAccess::Listen && !is_own) {
+        return Some(format!(
+            "controller {target}: a database may only name sockets of the run directory {directory}; use {kind}:{directory}/{example}"
+        ));
+    }
+    let reserved = running.reserves_socket(path).or_else(|| merged.reserves_socket(path));
+    let field = reserved.filter(|_| access == FileAccess::Listen)?;
     Some(format!(
-        "controller {target}: a database may only name sockets of the run directory {directory}; use {kind}:{directory}/{name}"
+        "controller {target}: the socket belongs to `{field}`; use another name {kind}:{directory}/{example}"
     ))
 }
 
