@@ -6,6 +6,8 @@
 //!   may be 16 KiB long. Bodies are limited where they are read (`api`).
 //! - A client must read its responses at a minimum rate (`pace`), and unread responses count towards its memory
 //!   limit (`octets`).
+//! - A TCP connection ends if the client's machine has not answered for two minutes, so that a live view of a machine
+//!   that has vanished ends as well.
 //! - Only HTTP/1.1 is supported.
 //! - The loops that accept connections never wait for a client. A connection waits for its slot in a separate task.
 //! - During a hand-over to a successor process, no connection is accepted (`admission`).
@@ -29,8 +31,9 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use model::Scope;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
@@ -61,6 +64,12 @@ const HANDSHAKE: Duration = Duration::from_secs(3);
 /// Maximum time in which a client must send the complete head of an HTTP request. The time starts with the connection,
 /// or with the end of the previous request.
 const HEAD: Duration = Duration::from_secs(5);
+/// Time without received data after which the kernel sends a keepalive probe to a TCP client. Further probes follow at
+/// half this interval.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Time after which the kernel closes a TCP connection whose client acknowledges neither data nor keepalive probes, or
+/// whose client's receive buffer is full.
+const UNANSWERED: Duration = Duration::from_secs(120);
 /// Content types of streaming responses: events, traces and captures.
 const LIVE: [&str; 3] = ["text/event-stream", "application/x-ndjson", "application/x-pcapng"];
 /// Maximum time for which a stopping daemon waits for the end of requests in progress.
@@ -164,6 +173,9 @@ async fn serve_tcp(
             continue;
         };
         let visit = door.enter();
+        if limit_silence(&stream).is_err() {
+            continue;
+        }
         while connections.try_join_next().is_some() {}
         let Some(arrival) = places.arrive(Client::at(address)) else { continue };
         let (door, api, guard, stopping) = (door.clone(), api.clone(), guard.clone(), stopping.clone());
@@ -182,6 +194,17 @@ async fn serve_tcp(
     }
     drop(socket);
     while connections.join_next().await.is_some() {}
+}
+
+/// Limits the time for which a TCP connection stays open without any answer of the client's machine to [`UNANSWERED`].
+/// Keepalive probes detect that the machine of an idle client has vanished. The probes are sent for live views, too,
+/// which send data only if packets match.
+fn limit_silence(stream: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, SILENCE)?;
+    sockopt::set_tcp_keepintvl(stream, SILENCE / 2)?;
+    let unanswered = u32::try_from(UNANSWERED.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(stream, unanswered)
 }
 
 /// Returns the effective user ID of this process.

@@ -192,6 +192,21 @@ async fn a_client_without_a_handshake_is_cut_off() {
     assert!(nothing.is_empty());
 }
 
+/// Checks that the kernel probes idle TCP clients, so that a live view ends if the client's machine vanishes.
+#[tokio::test]
+async fn a_client_that_vanishes_is_noticed() {
+    testbed::require!("ss");
+    let (_daemon, address, tls) = serving("vanishes");
+    let stream = TcpStream::connect(address).await.unwrap();
+    let _stream = tls.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
+    let filter = format!("sport = :{}", address.port());
+    let listed =
+        std::process::Command::new("ss").args(["-tnoH", "state", "established", &filter]).output().unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let timers: Vec<_> = listed.lines().filter(|line| line.contains("timer:(keepalive,")).collect();
+    assert_eq!(timers.len(), 1, "{listed}");
+}
+
 #[tokio::test]
 async fn unsafe_credentials_are_refused() {
     let place = Place::new("unsafe");

@@ -142,7 +142,7 @@ pub fn capture(
     let start = thread_for(thread, run).map_err(|error| no_thread(&object, &error))?;
     let reader = engine.capture(&wanted).map_err(|error| occupied(&object, &error))?;
     // The thread waits for the channel, so the value cannot be refused.
-    let _ = start.send((reader, Watching::begin(plane, engine), plane.watches.begin()));
+    let _ = start.send((reader, Watching::begin(plane, engine), plane.watches.begin(object)));
     Ok(())
 }
 
@@ -254,7 +254,7 @@ pub fn trace(
     let start = thread_for(thread, run).map_err(|error| no_thread(&object, &error))?;
     let rings = engine.trace(filter).map_err(|error| occupied(&object, &error))?;
     // The thread waits for the channel, so the value cannot be refused.
-    let _ = start.send((rings, Watching::begin(plane, engine), plane.watches.begin()));
+    let _ = start.send((rings, Watching::begin(plane, engine), plane.watches.begin(object)));
     Ok(())
 }
 

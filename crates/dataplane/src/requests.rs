@@ -316,7 +316,10 @@ impl Plane for DataPlane {
         let (workers, census) =
             self.with_engine(|engine| (engine.workers(), engine.frames())).unwrap_or_default();
         let loads = locked(&self.loads).clone();
-        doctor::examine(&self.running_state, &self.memory, census, (workers, &loads))
+        let mut findings = doctor::examine(&self.running_state, &self.memory, census, (workers, &loads));
+        findings.extend(self.watches.examine());
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        findings
     }
 
     fn rss_table(&self, port: &str) -> Result<RssTable, PlaneError> {
