@@ -184,6 +184,11 @@ impl Table {
         let old = mirror.next_hops.iter().filter(old).map(|(id, _)| *id).collect();
         mirror.next_hops_gone(old, changes);
         self.members_went = true;
+        // A route that is gone gets no further answer.
+        self.failed.retain(|key, _| match key {
+            Key::Four(key) => mirror.routes4.get(key).is_some(),
+            Key::Six(key) => mirror.routes6.get(key).is_some(),
+        });
         self.swept += swept;
         swept
     }

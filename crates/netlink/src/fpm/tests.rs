@@ -505,6 +505,26 @@ fn beyond_the_limit_routes_are_refused_and_those_there_stay() {
     assert_eq!((site.changes.len(), site.answered()), (1, vec![("10.1.0.0/16".to_owned(), Some(true))]));
 }
 
+/// Checks that a refused route that a replay of zebra's routes removes is also removed from the refused routes. The
+/// table would otherwise grow with each session, and would send answers about routes that do not exist.
+#[test]
+fn a_refused_route_that_a_replay_removes_is_forgotten() {
+    let mut site = Site::new(10);
+    let route = |number: u8| announce(prefix(&format!("10.{number}.0.0/16")), BGP, &via("192.0.2.1"));
+    site.table.begin();
+    site.says([route(1), route(2)]);
+    site.table.no_room(&[(254, prefix("10.1.0.0/16")), (254, prefix("10.2.0.0/16"))], &mut site.answers);
+    site.answered();
+    site.table.lost();
+    site.table.begin();
+    site.says([route(2)]);
+    site.table.no_room(&[(254, prefix("10.2.0.0/16"))], &mut site.answers);
+    site.answered();
+    assert_eq!(site.table.settled(&mut site.mirror, &mut site.changes), 1);
+    site.table.found_room(&[(254, prefix("10.1.0.0/16")), (254, prefix("10.2.0.0/16"))], &mut site.answers);
+    assert_eq!(site.answered(), [("10.2.0.0/16".to_owned(), Some(true))]);
+}
+
 /// Checks that a waiting route is installed when another route is removed, and that zebra gets another answer about the
 /// installed route.
 #[test]
