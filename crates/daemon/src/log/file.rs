@@ -1,5 +1,6 @@
 //! Log file of the daemon and formatting of its lines.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -188,6 +189,20 @@ impl FileLines {
     }
 }
 
+/// Returns the text of a log message with escape sequences in place of line breaks and other control characters. Texts
+/// from clients and from the database can contain line breaks, and would otherwise add lines to the log.
+fn one_line(message: &str) -> Cow<'_, str> {
+    if !message.chars().any(char::is_control) {
+        return Cow::Borrowed(message);
+    }
+    let escaped = |letter: char| {
+        let is_control = letter.is_control();
+        let escape = is_control.then(|| letter.escape_default()).into_iter().flatten();
+        escape.chain((!is_control).then_some(letter))
+    };
+    Cow::Owned(message.chars().flat_map(escaped).collect())
+}
+
 impl<S, N> FormatEvent<S, N> for FileLines
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -222,7 +237,7 @@ where
             module: levels::module(event.metadata().target()),
             level,
             thread,
-            message: &message,
+            message: &one_line(&message),
             time: SystemTime::now(),
             uptime: self.0.started.elapsed(),
         };
@@ -248,5 +263,14 @@ mod tests {
         std::fs::rename(&link, &target).unwrap();
         assert!(!log.is_same(&link) && log.open(&link).unwrap() && log.is_same(&link));
         std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_message_with_line_breaks_is_one_line_of_the_log() {
+        assert_eq!(one_line("bridge 1: fine, ü"), "bridge 1: fine, ü");
+        let forged = "no bridge br0\n2026-01-01T00:00:00.000Z|00001|bridge|ERR|forged\r\u{1b}[2K\u{85}";
+        let line = one_line(forged);
+        assert!(!line.contains(char::is_control), "{line:?}");
+        assert!(line.starts_with("no bridge br0\\n2026") && line.ends_with("\\r\\u{1b}[2K\\u{85}"), "{line}");
     }
 }
