@@ -261,3 +261,44 @@ fn a_guard_follows_its_port_to_a_new_device() {
     eventually("an open port", PATIENCE, || is_guarded(&rig, false)).unwrap();
     packets(&rig, "flood");
 }
+
+/// Checks that the former bridge of a port receives no frame that only the filter of the new configuration passes.
+#[test]
+fn nothing_passes_to_the_former_bridge_when_a_port_changes_its_bridge() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(6);
+    let rule = |filter: &str, action: &str| {
+        format!("[[filter.{filter}.rule]]\nname = \"flood\"\naction = \"{action}\"\nprotocol = \"udp\"\n")
+    };
+    let ports = |filter: &str| {
+        let ports = rig.configuration("");
+        ports.replace("device = \"h1\"", &format!("device = \"h1\"\nfilter = \"{filter}\""))
+    };
+    let strict = format!("{}{}", ports("edge"), rule("edge", "drop"));
+    // New filters of other ports lengthen the change.
+    let moved = |filter: &str| {
+        let moved = ports(filter).replace("[bridge.br0.port.h1]", "[bridge.br1.port.h1]");
+        let others = (3..=6).fold(moved, |text, number| {
+            let device = format!("device = \"h{number}\"");
+            text.replace(&device, &format!("{device}\nfilter = \"loose\""))
+        });
+        format!("{others}{}{}", rule("loose", "count"), rule("edge", "count"))
+    };
+    // The port gets another filter, or its filter gets other rules.
+    let others = [moved("loose"), moved("edge")];
+    rig.start(&strict);
+    rig.pin_neighbours();
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 5_000).unwrap();
+    for (round, other) in others.iter().cycle().take(6).enumerate() {
+        flow.wait_until_sent(200, PATIENCE).unwrap();
+        let before = flow.received();
+        let said = applied(&rig, other);
+        flow.wait_until_sent(200, PATIENCE).unwrap();
+        assert_eq!(flow.received(), before, "round {round}: {said}");
+        applied(&rig, &strict);
+    }
+    // The hook passes frames again, and the bridge forwards what the filter passes.
+    applied(&rig, &strict.replace("\"drop\"", "\"count\""));
+    flow.wait_for(100, PATIENCE).unwrap();
+    flow.stop().unwrap();
+}

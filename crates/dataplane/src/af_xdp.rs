@@ -407,6 +407,15 @@ pub fn unlock(
     changed.map_err(|error| failed(name, &error))
 }
 
+/// Checks that the kernel accepts the program that [`unlock`] installs in a hook. The hook is not changed.
+///
+/// # Errors
+/// Returns an error if the kernel refuses the program.
+pub fn check_unlock(name: &PortName, wanted: &PortSpec, hook: &Attached) -> Result<(), PlaneError> {
+    let config = program(wanted.policy, wanted.bridged, hook.constants().queues);
+    hook.prepare(&config).map(drop).map_err(|error| failed(name, &error))
+}
+
 /// Leaves an adopted hook attached to its device for the next start of the daemon. If the hook drops all frames until
 /// its filter is installed, it passes frames again, as before the start that failed.
 pub fn leave(name: &PortName, wanted: &PortSpec, hook: Option<Attached>) {

@@ -76,7 +76,7 @@ fn change_hook(
             let info = link::by_index(ifindex).map_err(|error| failed(name, &error))?;
             foreign::silence(&info).map_err(|error| failed(name, &error))?;
         }
-        // A hook whose filter is not installed yet gets this program together with the filter.
+        // A hook that the change has closed gets this program after the workers have the new configuration.
         if !af_xdp::is_locked(hook) {
             af_xdp::unlock(name, wanted, hook, sockets)?;
         }
@@ -180,23 +180,4 @@ fn device_differs(before: &PortSpec, wanted: &PortSpec) -> bool {
         _ => false,
     };
     kinds || before.port.mtu != wanted.port.mtu
-}
-
-/// Makes the hook of a port drop all frames if the port gets another function and has a filter before or after the
-/// change. Otherwise, one of the functions would receive frames that the filter of the other configuration passes. The
-/// hook passes frames again when its filter is installed or removed
-/// ([`Filters::ensure`](super::filters::Filters::ensure)).
-///
-/// # Errors
-/// Returns an error if the kernel refuses the program that drops all frames.
-pub fn lock(name: &PortName, running: &mut Running, wanted: &PortSpec) -> Result<(), PlaneError> {
-    let before = &running.wanted;
-    let is_other_function = (before.bridged, before.routed) != (wanted.bridged, wanted.routed);
-    let has_filter = before.filter().is_some() || wanted.filter().is_some();
-    let Some(hook) = running.hook.as_mut().filter(|_| is_other_function && has_filter) else { return Ok(()) };
-    if af_xdp::is_locked(hook) {
-        return Ok(());
-    }
-    let locked = af_xdp::lock(name, before, hook);
-    af_xdp::unless_detached(name, hook, locked)
 }

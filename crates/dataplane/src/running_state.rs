@@ -11,6 +11,7 @@
 //! fail, because they are part of one snapshot that is published at the end. Ports that the change does not
 //! affect are not touched.
 
+mod closed_hooks;
 mod opening;
 
 use std::collections::BTreeSet;
@@ -214,10 +215,12 @@ impl RunningState {
         let mut done = Done::default();
         // During the change, workers forward all packets and hooks offload none.
         self.hook_offload.forget();
-        let carried_out = self.carry_out(engine, &steps, prepared, new, starting, &mut done);
-        match &carried_out {
-            Ok(_) => {
+        let mut carried_out = self.carry_out(engine, &steps, prepared, new, starting, &mut done);
+        match &mut carried_out {
+            Ok(notes) => {
                 self.settle(engine, new, &done.gone, routers);
+                // The workers now have the functions to which the filters of closed hooks belong.
+                notes.extend(self.open_hooks());
                 self.filters.forget(done.filters);
             }
             Err(_) => self.undo(engine, done, starting),
@@ -243,7 +246,7 @@ impl RunningState {
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let mut notes = Vec::new();
         steps.add.iter().try_for_each(|name| self.check_renamed(name, new))?;
-        steps.change.iter().try_for_each(|name| self.lock(name, new))?;
+        self.close_hooks(steps, new)?;
         self.filters.change(prepared.filters, prepared.lists, &mut self.ports, &mut done.filters)?;
         self.steering.change(prepared.steering, &mut self.ports, &mut done.steering)?;
         let names = self.early(steps, new).into_iter().cloned().collect();
@@ -289,6 +292,7 @@ impl RunningState {
         fault::step("filters")
             .map_err(|cause| PlaneError::failed("config", &HandoverError::Own(cause), ""))?;
         self.steering.ensure(&mut self.ports)?;
+        self.check_closed_hooks()?;
         self.filters.ensure_workers(&mut self.ports)?;
         notes.extend(
             done.gone.iter().filter_map(|gone| Some(custom_program::went(&gone.name, gone.user.as_ref()?))),
@@ -358,11 +362,7 @@ impl RunningState {
             }
         }
         let old = self.config.clone();
-        for name in &changed {
-            if let Err(error) = self.lock(name, &old) {
-                tracing::error!(port = %name, %error, "its hook could not be closed while a change that failed is undone");
-            }
-        }
+        // A hook that the change has closed stays closed until its former filter is in place.
         self.filters.restore(filters, &mut self.ports);
         self.steering.restore(steering, &mut self.ports);
         let deadline = Instant::now() + BUSY_WAIT;
@@ -401,18 +401,6 @@ impl RunningState {
         }
         for (name, running) in self.ports.iter_mut().filter(|(_, running)| running.adopted) {
             af_xdp::leave(name, &running.wanted, running.hook.take());
-        }
-    }
-
-    /// Tries again to open the hooks that drop all frames because a configuration change failed and could not be
-    /// undone.
-    pub fn open_closed_hooks(&mut self) {
-        let is_closed = |running: &Running| running.hook.as_ref().is_some_and(af_xdp::is_locked);
-        for (name, running) in self.ports.iter_mut().filter(|(_, running)| is_closed(running)) {
-            match self.filters.ensure_hook(name, running) {
-                Ok(()) => tracing::info!(port = %name, "its hook passes frames again"),
-                Err(error) => tracing::debug!(port = %name, %error, "its hook still drops all frames"),
-            }
         }
     }
 
@@ -693,15 +681,6 @@ impl RunningState {
                     .to_owned(),
             }),
             None => Ok(()),
-        }
-    }
-
-    /// Makes the hook of a port that gets another function in `new` drop all frames, if a filter is concerned
-    /// ([`change::lock`]).
-    fn lock(&mut self, name: &PortName, new: &Config) -> Result<(), PlaneError> {
-        match (PortSpec::of(new, name), self.ports.get_mut(name)) {
-            (Some(wanted), Some(running)) => change::lock(name, running, &wanted),
-            _ => Ok(()),
         }
     }
 

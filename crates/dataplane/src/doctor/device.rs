@@ -48,7 +48,7 @@ pub fn port(
         chart.note(&object, Finding::Error, finding.to_owned(), fix);
     }
     if running.hook.as_ref().is_some_and(af_xdp::is_locked) {
-        let finding = "its hook drops all frames, because a change of its function and its filter failed and could not be undone";
+        let finding = "its hook drops all frames, because the kernel refused its program or its filter at the end of a change of its function";
         let fix = "none: it is tried again each second; the log names the cause";
         chart.note(&object, Finding::Error, finding.to_owned(), fix);
     }

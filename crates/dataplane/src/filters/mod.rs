@@ -304,21 +304,27 @@ impl Filters {
         }
     }
 
-    /// Installs in every port's hook the filter to which the port refers. Skips hooks that are detached. For ports
-    /// without a hook, prepares the filter for the workers. [`Filters::ensure_workers`] then publishes the filter to
-    /// the workers.
+    /// Installs in every port's hook the filter to which the port refers. A hook that drops all frames continues to do
+    /// so. Skips hooks that are detached. For ports without a hook, prepares the filter for the workers.
+    /// [`Filters::ensure_workers`] then publishes the filter to the workers.
     ///
     /// # Errors
     /// Returns an error for the first hook that refuses its filter, or an error for a filter that only a hook can
     /// apply.
     pub fn ensure(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
-        ports.iter_mut().try_for_each(|(port, running)| self.ensure_hook(port, running))?;
+        for (port, running) in ports.iter_mut() {
+            let wanted = named(running).cloned();
+            if let Some(hook) = &mut running.hook {
+                let put = self.put(port, wanted.as_ref(), hook);
+                af_xdp::unless_detached(port, hook, put)?;
+            }
+        }
         // The workers follow the hooks, because installing a filter in a hook may create the block list.
         ports.iter().try_for_each(|(port, running)| self.serve(port, &running.wanted).map(drop))
     }
 
-    /// Installs in a port's hook the filter to which the port refers. If the hook dropped all frames because its filter
-    /// was not installed, it then starts to pass frames. Does nothing if the hook is detached.
+    /// Installs in a port's hook the filter to which the port refers. If the hook dropped all frames, it then starts to
+    /// pass frames. Does nothing if the hook is detached.
     ///
     /// # Errors
     /// Returns an error if the hook refuses the filter or its program.

@@ -52,8 +52,8 @@ impl Filters {
         self.put(port, wanted, hook)
     }
 
-    /// Like [`Filters::ensure`], but continues with the next port after an error. Returns the errors of all
-    /// ports whose filter could not be installed.
+    /// Like [`Filters::ensure`], but also makes hooks that drop all frames pass frames, and continues with the next
+    /// port after an error. Returns the errors of all ports whose filter could not be installed.
     pub fn ensure_each(&mut self, ports: &mut Ports) -> Vec<PlaneError> {
         let hooks = ports.iter_mut().filter_map(|(port, running)| self.ensure_hook(port, running).err());
         let mut refused: Vec<PlaneError> = hooks.collect();
