@@ -302,3 +302,69 @@ fn nothing_passes_to_the_former_bridge_when_a_port_changes_its_bridge() {
     flow.wait_for(100, PATIENCE).unwrap();
     flow.stop().unwrap();
 }
+
+/// Returns a configuration in which the port h1 is not a member of the bridge, with the settings `settings`. The pin of
+/// the hook stays when the daemon ends.
+fn without_bridge(rig: &Rig, settings: &str) -> String {
+    let port = format!("device = \"h1\"\npersist = true\n{settings}");
+    let text = rig.configuration("").replace("device = \"h1\"", &port);
+    text.replace("[bridge.br0.port.h1]\naccess = 10\n", "")
+}
+
+/// Checks that no filtered packet passes while a starting daemon adopts the hook of a bridge port for a port without a
+/// bridge that has another filter.
+#[test]
+fn nothing_passes_when_a_start_takes_the_port_of_a_killed_daemon_from_its_bridge() {
+    require!("ip", "ethtool");
+    let mut rig = Rig::new(6);
+    let rule = |action: &str| {
+        format!("[[filter.edge.rule]]\nname = \"flood\"\naction = \"{action}\"\nprotocol = \"udp\"\n")
+    };
+    let ports = rig.configuration("").replace("device = \"h1\"", "device = \"h1\"\nfilter = \"edge\"");
+    let (bridged, alone) = (format!("{ports}{}", rule("count")), without_bridge(&rig, "filter = \"edge\""));
+    rig.start(&bridged);
+    let leak = Leak::start(&rig, &rig.hosts[0]);
+    packets_until(&rig, "flood", 50);
+    for round in 0..3 {
+        rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+        leak.arrived();
+        rig.start(&format!("{alone}{}", rule("drop")));
+        assert_eq!(leak.arrived(), 0, "round {round}: {}", rig.daemon().output());
+        rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+        rig.start(&bridged);
+    }
+    let said = applied(&rig, &format!("{alone}{}", rule("count")));
+    assert!(leak.arrived() > 0, "{said}");
+}
+
+/// Checks that a start that fails leaves the hook of a killed daemon as it was: the kernel receives nothing from the
+/// device of a bridge port that has another function in the configuration of the failed start.
+#[test]
+fn nothing_passes_after_a_start_that_fails() {
+    require!("ip", "ethtool");
+    let mut rig = Rig::new(2);
+    let bridged = rig.configuration("");
+    let rule = "[[filter.edge.rule]]\nname = \"flood\"\naction = \"drop\"\nprotocol = \"udp\"\n";
+    let filtered = without_bridge(&rig, "filter = \"edge\"") + rule;
+    let configurations = [filtered, without_bridge(&rig, "")];
+    rig.start(&bridged);
+    let leak = Leak::start(&rig, &rig.hosts[0]);
+    for (round, text) in configurations.iter().enumerate() {
+        rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+        leak.arrived();
+        // The device of h2 has only one queue.
+        rig.launch(&text.replace("device = \"h2\"", "device = \"h2\"\nqueues = 3"), &[]);
+        let (status, output) = rig.daemon.take().unwrap().finish(PATIENCE).unwrap();
+        assert!(!status.success() && output.contains("3"), "round {round}: {output}");
+        assert_eq!(rig.pins().len(), 2, "round {round}: {output}");
+        // Without a filter, the kernel may receive datagrams during the start.
+        let arrived = leak.arrived();
+        assert!(arrived == 0 || round == 1, "round {round}: {arrived} datagrams: {output}");
+        assert_eq!(leak.arrived(), 0, "round {round}: {output}");
+        rig.start(&bridged);
+        assert_eq!(leak.arrived(), 0, "round {round}, started again");
+    }
+    rig.until_reachable(1, 2);
+    let said = applied(&rig, &configurations[1]);
+    assert!(leak.arrived() > 0, "{said}");
+}

@@ -14,7 +14,8 @@ use port::link::{self, LinkChange, LinkInfo};
 use port::veth::EndAddresses;
 use port::{FramePool, Queue, netdev};
 use xdp::{
-    AttachMode, Attached, Loaded, LocalAddresses, Owner, PinPath, Placeholders, PortProgram, ProgramConfig,
+    AttachMode, Attached, Constants, Loaded, LocalAddresses, Owner, PinPath, Placeholders, PortProgram,
+    ProgramConfig,
 };
 
 use super::custom_program;
@@ -168,7 +169,7 @@ fn open_prepared(
     let there = device_queues(info);
     let queues = queues(request, info, there)?;
     let mut notes = Diagnostics::default();
-    let (hook, adopted) = hook(request, info, there, &mut notes)?;
+    let (hook, adopted, former_constants) = hook(request, info, there, &mut notes)?;
     let claim = Claim::after(reserved, &hook);
     match sockets(request, &info.name, &queues, &hook, pool) {
         Ok(opened) => {
@@ -190,6 +191,7 @@ fn open_prepared(
                 max_mtu: info.mtu,
                 footprint: Footprint::default(),
                 adopted,
+                former_constants,
                 claim,
                 notes: notes.0,
             })
@@ -272,7 +274,8 @@ fn device_queues(info: &LinkInfo) -> u16 {
 }
 
 /// Attaches a hook to the device, or takes over a suitable pinned hook that an earlier daemon process left there. The
-/// returned flag is true if a hook was taken over. `queues` is the number of queues of the device.
+/// returned flag is true if a hook was taken over. If this hook stays attached, its former constants are returned, too.
+/// `queues` is the number of queues of the device.
 ///
 /// A former hook that cannot be taken over is detached only after the program of its successor is loaded. If the port
 /// has a filter, a guard program drops the frames that the device passes to the kernel until the next hook is attached.
@@ -282,13 +285,13 @@ fn hook(
     info: &LinkInfo,
     queues: u16,
     notes: &mut Diagnostics,
-) -> Result<(Attached, bool), PlaneError> {
+) -> Result<(Attached, bool, Option<Constants>), PlaneError> {
     let name = request.name;
     let config = program(request.policy, request.bridged, u32::from(queues));
     let pin = PinPath::new(&device::pin_name(name, info.ifindex)).map_err(|error| failed(name, &error))?;
     let (former, was_there) = match adopt(&pin, request, info, &config, notes) {
-        Some((adopted, true)) if request.policy.persist => return Ok((adopted, true)),
-        Some((former, fits)) => (Some(former), fits),
+        Some((adopted, Some(former))) if request.policy.persist => return Ok((adopted, true, Some(former))),
+        Some((former, constants)) => (Some(former), constants.is_some()),
         None => (None, false),
     };
     let first = if request.is_filtered { locked(&config) } else { config };
@@ -307,7 +310,7 @@ fn hook(
     if let Some(user) = user {
         notes.0.push(custom_program::give(name, Some(&mut attached), user));
     }
-    Ok((attached, was_there))
+    Ok((attached, was_there, None))
 }
 
 fn attach(
@@ -324,15 +327,18 @@ fn attach(
     loaded.attach(info.ifindex, mode, pin).map_err(|error| failed(request.name, &error))
 }
 
-/// Returns the pinned hook that an earlier daemon process left on the device. The returned flag is true if the hook
-/// suits the port. In this case, the hook's program has been replaced. Returns `None` if there is no such hook.
+/// Returns the pinned hook that an earlier daemon process left on the device. If the hook suits the port, its program
+/// has been replaced, and the constants of the former program are returned. Returns `None` if there is no such hook.
+///
+/// If the filter of the former program belongs to another function of the port, or if the hook lacks the filter, the
+/// new program drops all frames until the filter is installed.
 fn adopt(
     pin: &PinPath,
     request: &Request<'_>,
     info: &LinkInfo,
     config: &ProgramConfig,
     notes: &mut Diagnostics,
-) -> Option<(Attached, bool)> {
+) -> Option<(Attached, Option<Constants>)> {
     let name = request.name;
     let mut attached = match xdp::adopt(pin) {
         Ok(attached) => attached?,
@@ -342,17 +348,27 @@ fn adopt(
         }
     };
     let fits = attached.ifindex() == info.ifindex;
-    let config = match request.is_filtered && !has_filter(&attached) {
+    let former = attached.constants();
+    let first = match must_close(request.is_filtered, has_filter(&attached), former, config) {
         true => &locked(config),
         false => config,
     };
-    let swapped = fits && attached.prepare(config).and_then(|loaded| attached.swap(loaded)).is_ok();
+    let swapped = fits && attached.prepare(first).and_then(|loaded| attached.swap(loaded)).is_ok();
     if swapped {
         let user = attached.user().map(|user| format!(", with the user's program {} in front", user.name()));
         let adopted = format!("the hook that a predecessor left was adopted{}", user.unwrap_or_default());
         notes.say(name, Finding::Ok, adopted, "");
     }
-    Some((attached, swapped))
+    Some((attached, swapped.then_some(former)))
+}
+
+/// Returns whether an adopted hook must drop all frames until the port's filter is installed or removed. This is the
+/// case if the hook lacks the filter, or if the filter of the hook belongs to another function of the port.
+/// `is_filtered` means that the port has a filter, `has_filter` means that the adopted hook has a filter, and `former`
+/// contains the constants of the adopted hook.
+fn must_close(is_filtered: bool, has_filter: bool, former: Constants, config: &ProgramConfig) -> bool {
+    let is_other_function = (former.owner, former.when_down) != (config.owner, config.when_down);
+    (is_filtered && !has_filter) || (is_other_function && (is_filtered || has_filter))
 }
 
 /// Returns the configuration of a hook's program. The program of a port without a function passes all packets to the
@@ -416,13 +432,29 @@ pub fn check_unlock(name: &PortName, wanted: &PortSpec, hook: &Attached) -> Resu
     hook.prepare(&config).map(drop).map_err(|error| failed(name, &error))
 }
 
-/// Leaves an adopted hook attached to its device for the next start of the daemon. If the hook drops all frames until
-/// its filter is installed, it passes frames again, as before the start that failed.
-pub fn leave(name: &PortName, wanted: &PortSpec, hook: Option<Attached>) {
-    if let Some(mut hook) = hook.filter(is_locked)
-        && let Err(error) = unlock(name, wanted, &mut hook, &[])
-    {
-        tracing::warn!(port = %name, %error, "its hook drops all frames until the next start");
+/// Leaves an adopted hook attached to its device for the next start of the daemon. `former` contains the constants that
+/// the hook had before its adoption ([`Opened::former_constants`]). If they are given, the hook gets them again, and
+/// forwards as before the start that failed. Otherwise, the hook forwards as the configuration states. A hook that
+/// lacks the filter of the configuration continues to drop all frames.
+pub fn leave(name: &PortName, wanted: &PortSpec, hook: Option<Attached>, former: Option<Constants>) {
+    let Some(mut hook) = hook else { return };
+    let left = match former {
+        Some(former) if former == hook.constants() => Ok(()),
+        Some(Constants { owner, when_down, queues }) => {
+            let config = ProgramConfig { owner, when_down, queues, locals: LocalAddresses::default() };
+            swap(&mut hook, &config).map_err(|error| failed(name, &error))
+        }
+        None if is_locked(&hook) && wanted.filter().is_some() == has_filter(&hook) => {
+            unlock(name, wanted, &mut hook, &[])
+        }
+        None => Ok(()),
+    };
+    let drops_all = is_locked(&hook) && former.is_none_or(|former| former.owner != Owner::Closed);
+    if let Err(error) = left {
+        tracing::warn!(port = %name, %error, "its hook could not be left as it was before the start that failed");
+    }
+    if drops_all {
+        tracing::warn!(port = %name, "its hook drops all frames until the next start");
     }
 }
 
@@ -532,4 +564,35 @@ fn sockets(
         }
     }
     Ok(opened)
+}
+
+#[cfg(test)]
+mod tests {
+    use xdp::WhenDown;
+
+    use super::*;
+
+    #[test]
+    fn an_adopted_hook_with_the_filter_of_another_function_is_closed() {
+        let config = |owner, when_down| ProgramConfig {
+            owner,
+            when_down,
+            queues: 1,
+            locals: LocalAddresses::default(),
+        };
+        let (bridged, routed) =
+            (config(Owner::Bridged, WhenDown::Drop), config(Owner::Routed, WhenDown::Pass));
+        let passing = config(Owner::Bridged, WhenDown::Pass);
+        let closed = |is_filtered, has_filter, former: &ProgramConfig, config: &ProgramConfig| {
+            must_close(is_filtered, has_filter, Constants::from(former), config)
+        };
+        // The hook lacks the filter.
+        assert!(closed(true, false, &bridged, &bridged));
+        // The hook has a filter for another function.
+        assert!(closed(true, true, &bridged, &routed) && closed(true, true, &bridged, &passing));
+        assert!(closed(false, true, &bridged, &routed));
+        // Without a filter before and after, no frame is dropped. A filter that changes later is exchanged in one step.
+        assert!(!closed(false, false, &bridged, &routed));
+        assert!(!closed(true, true, &bridged, &bridged) && !closed(false, true, &routed, &routed));
+    }
 }

@@ -222,6 +222,7 @@ fn tap(
             ..Footprint::default()
         },
         adopted: false,
+        former_constants: None,
         claim: None,
         notes: Vec::new(),
     })
@@ -300,6 +301,7 @@ fn in_memory(queue: Box<dyn Queue>) -> Opened {
         complete_checksums: false,
         footprint: Footprint::default(),
         adopted: false,
+        former_constants: None,
         claim: None,
         notes: Vec::new(),
     }

@@ -8,7 +8,7 @@ use model::{DoctorFinding, Finding, PortName};
 use packet::QueueId;
 use port::veth::EndAddresses;
 use port::{Queue, QueueStatus};
-use xdp::Attached;
+use xdp::{Attached, Constants};
 
 use super::device::{Device, object};
 use super::foreign::Former;
@@ -38,6 +38,9 @@ pub struct Opened {
     pub footprint: Footprint,
     /// Whether the hook was taken over from an earlier daemon process.
     pub adopted: bool,
+    /// Constants that an adopted hook had before its adoption. `None` if no hook was adopted, or if the hook already
+    /// has the filter of the configuration.
+    pub former_constants: Option<Constants>,
     /// Lock on the hook's pin directory, if the hook outlives this process. The lock shows other
     /// processes that the hook is in use.
     pub claim: Option<Claim>,

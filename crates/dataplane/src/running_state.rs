@@ -342,7 +342,7 @@ impl RunningState {
         }
         for (name, wanted, mut opened) in early {
             if starting && opened.adopted {
-                af_xdp::leave(&name, &wanted, opened.hook.take());
+                af_xdp::leave(&name, &wanted, opened.hook.take(), opened.former_constants);
             }
             open::abandon(&name, &wanted, opened, &mut engine.pool());
         }
@@ -400,7 +400,7 @@ impl RunningState {
             return;
         }
         for (name, running) in self.ports.iter_mut().filter(|(_, running)| running.adopted) {
-            af_xdp::leave(name, &running.wanted, running.hook.take());
+            af_xdp::leave(name, &running.wanted, running.hook.take(), None);
         }
     }
 
@@ -572,12 +572,13 @@ impl RunningState {
         opened: &mut Opened,
     ) -> Result<(), PlaneError> {
         self.filters.equip(name, wanted, opened)?;
+        opened.former_constants = None;
         self.steering.equip(name, wanted, opened)?;
         opened.unlock(name, wanted)
     }
 
     /// Installs an open port: its filter and steering, the custom program `user` in front of its hook, and its queues.
-    /// After an error, the port is closed, and `user` still holds the custom program.
+    /// After an error, the port is closed, and `user` still holds the custom program. An adopted hook stays attached.
     fn install(
         &mut self,
         engine: &Engine,
@@ -592,6 +593,9 @@ impl RunningState {
         let id = match equipped {
             Ok(id) => id,
             Err(error) => {
+                if opened.adopted {
+                    af_xdp::leave(name, &wanted, opened.hook.take(), opened.former_constants);
+                }
                 open::abandon(name, &wanted, opened, &mut engine.pool());
                 return Err(error);
             }

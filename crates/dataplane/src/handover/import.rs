@@ -397,6 +397,7 @@ fn put_together(
         max_mtu: record.mtu,
         footprint,
         adopted: true,
+        former_constants: None,
         claim: None,
         notes: Vec::new(),
     })
