@@ -242,11 +242,7 @@ fn queues(request: &Request<'_>, info: &LinkInfo, there: u16) -> Result<Vec<u16>
             ),
         });
     }
-    let wanted: Vec<u16> = match &request.options.queues {
-        Queues::All => (0..there).collect(),
-        Queues::First(count) => (0..*count).collect(),
-        Queues::List(list) => list.iter().map(|queue| queue.0).collect(),
-    };
+    let wanted = queue_indices(&request.options.queues, there);
     match wanted.iter().find(|queue| **queue >= there) {
         None => Ok(wanted),
         Some(queue) => Err(PlaneError {
@@ -255,6 +251,15 @@ fn queues(request: &Request<'_>, info: &LinkInfo, there: u16) -> Result<Vec<u16>
             cause: format!("device {} has {there} receive queues, and queue {queue} is asked for", info.name),
             fix: format!("ask for fewer, or give it more with `ethtool -L {} combined N`", info.name),
         }),
+    }
+}
+
+/// Returns the indices of the queues that the configuration names. `there` is the number of queues of the device.
+pub fn queue_indices(queues: &Queues, there: u16) -> Vec<u16> {
+    match queues {
+        Queues::All => (0..there).collect(),
+        Queues::First(count) => (0..*count).collect(),
+        Queues::List(list) => list.iter().map(|queue| queue.0).collect(),
     }
 }
 
@@ -268,7 +273,7 @@ fn most_queues() -> u16 {
 
 /// Returns the number of receive queues that a device uses. If the driver does not report it, returns the number with
 /// which the device was created.
-fn device_queues(info: &LinkInfo) -> u16 {
+pub fn device_queues(info: &LinkInfo) -> u16 {
     let queues = link::channels(&info.name).map(|channels| channels.rx()).ok().filter(|queues| *queues > 0);
     u16::try_from(queues.unwrap_or(info.rx_queues).max(1)).unwrap_or(u16::MAX)
 }

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use control::{FailureKind, PlaneError};
 use engine::Engine;
+use model::PortName;
 use openflow::Sockets;
+use port::quarantine::HOLD;
 
 use super::data_plane::{DataPlane, handed_over};
 use super::handover;
@@ -16,6 +18,7 @@ use super::handover::bundle::HandoverBundle;
 use super::handover::export::export;
 use super::handover::import::Parts;
 use super::handover::send::Successor;
+use super::handover::successor_queues::{await_release, now_at, successor_queues};
 
 use super::lock::locked;
 use super::routers::Routers;
@@ -145,10 +148,13 @@ impl DataPlane {
     ) -> Result<Engine, HandoverError> {
         routers.unplugged();
         let config = running_state.config.clone();
+        let now_at = |name: &PortName| now_at(&config, name);
+        let queues = successor_queues(&held, &config, now_at);
         let (unusable, _released) = (std::mem::take(&mut held.unusable), std::mem::take(&mut held.guards));
         let mut parts = Parts::new(held, &config, &self.memory)?;
         let _guards = parts.guard_lost(&config);
         drop(unusable);
+        await_release(queues, &config, HOLD)?;
         // The kernel state of the filters has not changed, so the workers apply the filters from the start.
         let filters = std::mem::take(&mut running_state.filters);
         let rebuilt = parts.rebuild(&config, &self.workers, &self.memory, routers, filters, true)?;

@@ -76,7 +76,7 @@ struct Mirror {
 /// A rebuilt data plane whose workers have not started yet.
 pub struct Rebuilt {
     resumed: Resumed,
-    running_state: RunningState,
+    pub(super) running_state: RunningState,
 }
 
 impl Parts {
@@ -277,7 +277,7 @@ impl Rebuilt {
 }
 
 /// Returns the namespace, device and queue index that identify a queue of a port's device.
-fn place_of(config: &Config, name: &PortName, ifindex: u32, queue: u32) -> Option<Place> {
+pub(super) fn place_of(config: &Config, name: &PortName, ifindex: u32, queue: u32) -> Option<Place> {
     let (_, namespace) = config.ports.get(name)?.kind.device()?;
     let path = namespace.map_or_else(|| PathBuf::from("/proc/self/ns/net"), Namespace::path);
     Place::within(File::open(path).ok()?.into(), ifindex, queue)
@@ -320,6 +320,13 @@ fn resume(
     let guard = |has_hook: bool| {
         (had_hook_or_guard && !has_hook).then(|| guard_port(name, &wanted, device)).flatten()
     };
+    if opened.is_none() && wanted.port.kind.xdp().is_some() && !has_descriptors(&record) {
+        // The port waits, as in the predecessor, until the workers run. If this process ends before, the predecessor
+        // need not know which queues this process has opened.
+        let (guard, cause) = (guard(false), "it waits for its device since before the hand-over".to_owned());
+        let waiting = Running { rss_table, footprint, guard, ..Running::waiting(id, wanted, cause) };
+        return Some((waiting, Vec::new()));
+    }
     let opened = opened.map_or_else(
         || {
             // Traffic is stopped at this time, so the open does not wait for busy queues.

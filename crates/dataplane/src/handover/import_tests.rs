@@ -13,6 +13,9 @@ use super::bundle::HandoverBundle;
 use super::export::export_quarantine;
 use super::import::Parts;
 use super::state::{HandoverState, PortRecord};
+use crate::engine_config;
+use crate::filters::Filters;
+use crate::routers::Routers;
 
 fn memory() -> Arc<FrameMemory> {
     let config = MemoryConfig { frames: 1024, frame_size: 2048, huge_pages: HugePages::Off };
@@ -61,4 +64,30 @@ fn a_successor_tries_the_queues_of_frames_in_quarantine() {
     let parts = Parts::new(HandoverBundle::received(old, Vec::new()).unwrap(), &Config::default(), &memory())
         .unwrap();
     assert!(parts.places.is_empty());
+}
+
+/// A predecessor must know each queue that a successor opens before its workers run. The predecessor has no queue of a
+/// port that waits for its device.
+#[test]
+fn a_port_that_waits_is_not_opened_before_the_workers_run() {
+    let text = "[port.w]\nkind = \"af_xdp\"\ndevice = \"missing\"\n[port.n]\nkind = \"null\"\n";
+    let config = model::load(text, "test.toml").unwrap();
+    let record = |id: u16, queues: &str| {
+        let port = format!(
+            r#"{{"id": {id}, "ifindex": null, "hook": null, "queues": [{queues}], "complete_checksums": false, "mtu": 1500, "spread": null}}"#
+        );
+        serde_json::from_str::<PortRecord>(&port).unwrap()
+    };
+    let null = r#"{"id": 0, "worker": 0, "kind": "Anew"}"#;
+    let ports = [("w".to_owned(), record(1, "")), ("n".to_owned(), record(2, null))].into();
+    let state = HandoverState { ports, ..HandoverState::default() };
+    let held = HandoverBundle { state, ..HandoverBundle::default() };
+    let memory = memory();
+    let parts = Parts::new(held, &config, &memory).unwrap();
+    let workers = engine_config(&config, &engine::engine::domain());
+    let routers = Routers::new(&workers.domain, workers.cores.len());
+    let rebuilt = parts.rebuild(&config, &workers, &memory, routers, Filters::default(), true).unwrap();
+    let ports = &rebuilt.running_state.ports;
+    assert_eq!(ports["w"].trouble.as_deref(), Some("it waits for its device since before the hand-over"));
+    assert_eq!((ports["n"].trouble.as_deref(), ports["n"].queues.len()), (None, 1));
 }

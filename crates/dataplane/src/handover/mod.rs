@@ -21,6 +21,8 @@
 //!   own descriptors, because it sent duplicates.
 //! - Between Committed and Running, the new process may have used the rings. If the new process ends
 //!   in this phase, the old process opens its AF_XDP sockets again and continues.
+//! - A successor that ends may have passed free frames to zero-copy queues. The old process uses the frame memory again
+//!   only after the kernel has released these queues (`successor_queues.rs`).
 //! - The old process kills the new one (SIGKILL) before it resumes anything, and then checks whether the socket
 //!   contains the message Committed.
 //! - Captures and traces end before the workers stop. IGMP and MLD snooping keeps its groups, and
@@ -56,6 +58,7 @@ mod rate_tests;
 pub mod receive;
 pub mod send;
 mod state;
+pub mod successor_queues;
 
 pub use channel::LIMIT;
 use channel::Link;
