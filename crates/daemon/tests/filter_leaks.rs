@@ -368,3 +368,26 @@ fn nothing_passes_after_a_start_that_fails() {
     let said = applied(&rig, &configurations[1]);
     assert!(leak.arrived() > 0, "{said}");
 }
+
+/// Checks that a change of the rules of a filter succeeds while another program has detached the hook of one of its
+/// ports. The hook gets the new rules when it is attached again.
+#[test]
+fn a_filter_changes_while_one_of_its_hooks_is_detached() {
+    require!("ip", "ethtool", "bpftool");
+    let mut rig = Rig::new(2);
+    let ports = rig.configuration("").replace("device = \"h", "filter = \"edge\"\ndevice = \"h");
+    let with = |rule: &str| {
+        format!("{ports}[[filter.edge.rule]]\nname = \"{rule}\"\naction = \"drop\"\nprotocol = \"udp\"\n")
+    };
+    rig.start(&with("first"));
+    rig.pin_neighbours();
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 5_000).unwrap();
+    packets_until(&rig, "first", 50);
+    for rule in ["second", "third", "fourth"] {
+        detach(&rig, "h1", "").unwrap();
+        applied(&rig, &with(rule));
+        packets_until(&rig, rule, 50);
+        assert_eq!(flow.received(), 0, "{rule}");
+    }
+    flow.stop().unwrap();
+}

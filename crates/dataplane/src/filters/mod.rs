@@ -542,20 +542,32 @@ impl Filtering {
         Ok(Some(list))
     }
 
-    /// Writes the current rules of the filter to every hook in which the filter is installed.
+    /// Writes the current rules of the filter to every hook in which the filter is installed. Skips hooks that are
+    /// detached, because their devices were deleted or another program has detached them.
     fn write_rules(&mut self, ports: &mut Ports) -> Result<(), xdp::Error> {
         // A filter without tables is a filter to which no port of the configuration refers.
         let (Some(kernel), Some(compiled)) = (&mut self.kernel, &self.definition.compiled) else {
             return Ok(());
         };
+        let is_attached = |hook: &&mut Attached| hook.is_alive().unwrap_or(true);
         let mut hooks: Vec<&mut Attached> = Vec::new();
-        for hook in ports.values_mut().filter_map(|running| running.hook.as_mut()) {
+        for hook in ports.values_mut().filter_map(|running| running.hook.as_mut()).filter(is_attached) {
             // The hook's filter is compared, because the port's filter name may be about to change.
             if hook.filter_id()? == Some(kernel.filter.id()?) {
                 hooks.push(hook);
             }
         }
-        kernel.filter.replace_on(compiled, &mut hooks)
+        let mut written = kernel.filter.replace_on(compiled, &mut hooks);
+        // A hook may have been detached during the change. It is left out, and the others are tried again.
+        while written.is_err() {
+            let tried = hooks.len();
+            hooks.retain(is_attached);
+            if hooks.len() == tried {
+                break;
+            }
+            written = kernel.filter.replace_on(compiled, &mut hooks);
+        }
+        written
     }
 
     fn expire_prefixes(&mut self, now: Moment) -> Result<(), xdp::Error> {
