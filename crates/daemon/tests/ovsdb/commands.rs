@@ -158,7 +158,7 @@ fn counts_and_caches_are_told_in_open_vswitchs_form() {
             .unwrap_err()
             .contains("opening datapath dp9 failed (No such device)")
     );
-    assert!(ask("dpif/show-dp-features br0").contains("\nRecirc: No\n"));
+    assert!(ask("dpif/show-dp-features br0").contains("\nRecirc: Yes\n"));
     // Cached flows, with ports by number or by name, and with an identifier.
     let dump = eventually("a cached flow", PATIENCE, || {
         let _ = switch.rig.hosts[0].reaches(&switch.rig.hosts[1]);
