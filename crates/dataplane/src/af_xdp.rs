@@ -373,7 +373,8 @@ fn adopt(
 /// contains the constants of the adopted hook.
 fn must_close(is_filtered: bool, has_filter: bool, former: Constants, config: &ProgramConfig) -> bool {
     let is_other_function = (former.owner, former.when_down) != (config.owner, config.when_down);
-    (is_filtered && !has_filter) || (is_other_function && (is_filtered || has_filter))
+    let (lacks_filter, is_about_filter) = (is_filtered && !has_filter, is_filtered || has_filter);
+    lacks_filter || is_other_function && is_about_filter
 }
 
 /// Returns the configuration of a hook's program. The program of a port without a function passes all packets to the

@@ -1,5 +1,5 @@
-//! Packets of a worker that wait for the slow path: the limits of their numbers, and the tickets by which they count for
-//! the bursts in which they arrived.
+//! Packets of a worker that wait for the slow path: the limits of their numbers, and the tickets by which they count
+//! for the bursts in which they arrived.
 
 use std::collections::VecDeque;
 
