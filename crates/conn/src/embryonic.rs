@@ -49,6 +49,8 @@ pub(crate) struct Embryonic {
     /// Ends of the list of each zone, as the two numbers of [`Links`]. The allocator takes zeros of integers from the
     /// kernel, which provides a page when a zone of the page is used.
     zones: Vec<[u32; 2]>,
+    /// Number of entries of each zone.
+    zone_counts: Vec<u32>,
     count: u32,
     limit: u32,
 }
@@ -57,13 +59,18 @@ impl Embryonic {
     /// Returns empty lists for at most `limit` entries.
     pub(crate) fn new(limit: u32) -> Embryonic {
         let nodes = Vec::with_capacity(limit as usize);
-        let zones = vec![[NONE; 2]; ZONES];
-        Embryonic { nodes, unused: NONE, all: Links::default(), zones, count: 0, limit }
+        let (zones, zone_counts) = (vec![[NONE; 2]; ZONES], vec![0; ZONES]);
+        Embryonic { nodes, unused: NONE, all: Links::default(), zones, zone_counts, count: 0, limit }
     }
 
     /// Returns the number of entries of the list.
     pub(crate) fn count(&self) -> u32 {
         self.count
+    }
+
+    /// Returns the number of entries of a zone.
+    pub(crate) fn zone_count(&self, zone: u16) -> u32 {
+        self.zone_counts.get(usize::from(zone)).copied().unwrap_or_default()
     }
 
     /// Returns the largest number of entries of the list.
@@ -108,6 +115,7 @@ impl Embryonic {
         self.append(List::All, number);
         self.append(List::Zone(zone), number);
         self.count += 1;
+        self.zone_counts[usize::from(zone)] += 1;
         Some(number)
     }
 
@@ -124,6 +132,8 @@ impl Embryonic {
         }
         self.unused = number;
         self.count = self.count.saturating_sub(1);
+        let own = &mut self.zone_counts[usize::from(zone)];
+        *own = own.saturating_sub(1);
     }
 
     /// Returns the time in milliseconds at which the entry of a node expires.

@@ -228,6 +228,20 @@ impl<A: Address> Table<A> {
         self.embryonic.count()
     }
 
+    /// Returns the number of embryonic connections of a zone.
+    #[must_use]
+    pub fn zone_embryonic_count(&self, zone: u16) -> u32 {
+        self.embryonic.zone_count(zone)
+    }
+
+    /// Removes the oldest embryonic connection of a zone. Does nothing if the zone has none.
+    pub fn displace_embryonic(&mut self, zone: u16) {
+        if let Some(oldest) = self.embryonic.oldest_of_zone(zone) {
+            self.counts.displaced += 1;
+            self.remove(EntryId(oldest));
+        }
+    }
+
     /// Begins a burst of packets. Failed searches for free ports are limited in each burst
     /// ([`Ports::begin_burst`]).
     pub fn begin_burst(&mut self) {
@@ -240,6 +254,13 @@ impl<A: Address> Table<A> {
     #[must_use]
     pub fn ports(&self) -> Option<&Ports<A>> {
         self.ports.as_deref()
+    }
+
+    /// Sets the largest number of free ports that an allocation offers (see [`Ports::set_offers`]).
+    pub fn set_offers(&mut self, offers: u32) {
+        if let Some(ports) = &mut self.ports {
+            ports.set_offers(offers);
+        }
     }
 
     /// Sets the largest number of ports of a subscriber in a zone (see [`Ports::set_subscriber_limit`]).

@@ -230,6 +230,29 @@ impl<A: Address> Tracker<A> {
         self.track_found(zones, packet, id, now)
     }
 
+    /// Returns what [`Tracker::track`] would return, and changes nothing. `now` is the time in milliseconds.
+    #[must_use]
+    pub fn peek(&self, packet: &Packet<A>, now: u32) -> Tracked {
+        let id = self.table.find(&packet.tuple, now);
+        if let Some(id) = id
+            && let Some(entry) = self.table.get(id)
+        {
+            let is_related = entry.has_flags() && entry.is_related();
+            let related = if is_related { CtState::RELATED } else { CtState::default() };
+            match update(&mut entry.clone(), &self.with_number_of_sender(id, packet), self.options) {
+                Update::Tracked { state, .. } | Update::Unchanged(state) => {
+                    return Tracked::of(state | related, Some(id));
+                }
+                Update::Invalid(why) => return Tracked::of_invalid(why, Some(id)),
+                Update::Replaced => {}
+            }
+        }
+        match self.opening(packet) {
+            Ok(_) => Tracked::of(self.state_of_new(packet, now), None),
+            Err(why) => Tracked::of_invalid(why, None),
+        }
+    }
+
     /// Tracks the packets of a burst in their order. The function writes the result for each packet to the element of
     /// `tracked` at the same index, and ignores packets beyond the length of `tracked`. `now` is the time in
     /// milliseconds.

@@ -13,10 +13,12 @@
     reason = "the tables are locked for one packet, and the slow path sweeps them in short slices"
 )]
 
+#[cfg(test)]
+mod tests;
+
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use conn::Direction;
 use conn::entry::{Entry, EntryId};
 use conn::headers::{NoTuple, Packet};
 use conn::helper::{self, Helper};
@@ -51,10 +53,13 @@ const IPV6_ENTRIES: u32 = 1 << 19;
 /// Number of calls of [`Connections::sweep`] that visit all entries. At two calls a second, an expired connection is
 /// removed after at most 8 s.
 const SWEEPS: u32 = 16;
+/// Largest number of free ports that NAT tries for a connection, if connections without NAT use ports of the range. The
+/// search takes some 20 us, during which other workers wait.
+const OFFERS: u32 = 256;
 /// State bits of a packet that was translated.
 const TRANSLATED: u8 = CtState::SNAT.0 | CtState::DNAT.0;
 
-/// Connections of the data path. See the [module](self).
+/// Connections of the data path, which all workers and all OpenFlow bridges share.
 #[derive(Debug, Default)]
 pub struct Connections {
     tables: OnceLock<Tables>,
@@ -93,8 +98,18 @@ impl Connections {
     /// Tracks a packet, commits its connection and translates the packet, as `step` asks for. Returns the connection
     /// fields of the packet.
     pub(crate) fn pass(&self, packet: Passing<'_>, step: &TrackStep) -> ConnectionFields {
-        let tables = self.tables.get_or_init(Tables::new);
+        let tables = match self.tables.get() {
+            Some(tables) => tables,
+            None if packet.is_dry => return without_tables(&packet, step.zone),
+            None => self.tables.get_or_init(Tables::new),
+        };
         if packet.is_ipv6 { pass::<u128>(tables, packet, step) } else { pass::<u32>(tables, packet, step) }
+    }
+
+    /// Allocates the memory of the tables if it was not allocated yet. The slow path calls the function before a worker
+    /// tracks the first packet, because the allocation takes long.
+    pub(crate) fn prepare(&self) {
+        self.tables.get_or_init(Tables::new);
     }
 
     /// Removes expired connections among a part of the entries. [`SWEEPS`] consecutive calls visit all entries.
@@ -114,8 +129,9 @@ impl Connections {
     pub fn flush(&self, filter: &ConnectionFilter, now_ns: u64) {
         let Some(tables) = self.tables.get() else { return };
         if *filter == ConnectionFilter::default() {
-            // The memory of the old tables is freed without the lock.
-            let old = std::mem::replace(&mut *tables.lock(), Trackers::new());
+            // Memory is allocated and freed without the lock.
+            let new = Trackers::new();
+            let old = std::mem::replace(&mut *tables.lock(), new);
             return drop(old);
         }
         let now = milliseconds(Now::from_ns(now_ns));
@@ -196,6 +212,8 @@ impl Trackers {
         let hash = TupleHash::new();
         let (mut ipv4, mut ipv6) =
             (Tracker::new(sizes(IPV4_ENTRIES), hash.clone()), Tracker::new(sizes(IPV6_ENTRIES), hash));
+        ipv4.table.set_offers(OFFERS);
+        ipv6.table.set_offers(OFFERS);
         ipv4.table.enable_helpers(helper::Sizes::default());
         ipv6.table.enable_helpers(helper::Sizes::default());
         Trackers { ipv4, ipv6 }
@@ -296,12 +314,13 @@ fn pass<A: Family>(tables: &Tables, packet: Passing<'_>, step: &TrackStep) -> Co
         let invalid = before.has(CtState::INVALID).then_some(Invalid::NoConnection);
         Tracked { state: before, id, invalid }
     } else if packet.is_dry {
-        peek(tracker, &read, packet.now)
+        tracker.peek(&read, packet.now)
     } else {
         tracker.track(&zones, &read, packet.now)
     };
+    let was_known = tracked.id.is_some();
     if step.commit && !packet.is_dry && tracked.invalid.is_none() {
-        if tracked.id.is_none() && !has_room(&tracker.table, step.zone, A::ENTRIES) {
+        if tracked.id.is_none() && !makes_room(&mut tracker.table, step.zone) {
             return invalid();
         }
         let commit = Commit {
@@ -319,7 +338,9 @@ fn pass<A: Family>(tables: &Tables, packet: Passing<'_>, step: &TrackStep) -> Co
             return invalid();
         }
     }
-    if !packet.is_dry && !is_known && tracker.has_helper(&tracked) && !help(tracker, &read, &tracked, &packet)
+    // A packet that was tracked before has been read then, unless it opens the connection now.
+    let is_unread = !is_known || !was_known;
+    if !packet.is_dry && is_unread && tracker.has_helper(&tracked) && !help(tracker, &read, &tracked, &packet)
     {
         return invalid();
     }
@@ -334,10 +355,15 @@ fn pass<A: Family>(tables: &Tables, packet: Passing<'_>, step: &TrackStep) -> Co
     fields(tracker, &read, &tracked, step.zone)
 }
 
-/// Returns whether a zone may have another connection. A zone may use half of the entries that the others leave free,
-/// so that the connections of one zone never fill the table.
-fn has_room<A: Address>(table: &Table<A>, zone: u16, entries: u32) -> bool {
-    table.zone_count(zone) < entries.saturating_sub(table.count())
+/// Returns whether a zone may have another connection. A zone may use half of the entries, and half of the places of
+/// embryonic connections, that the others leave free. Beyond its embryonic connections, the oldest one of the zone
+/// gives way. The connections of one zone therefore never fill the table, nor displace those of another zone.
+fn makes_room<A: Address>(table: &mut Table<A>, zone: u16) -> bool {
+    let sizes = table.sizes();
+    if table.zone_embryonic_count(zone) >= sizes.embryonic.saturating_sub(table.embryonic_count()) {
+        table.displace_embryonic(zone);
+    }
+    table.zone_count(zone) < sizes.entries.saturating_sub(table.count())
 }
 
 /// Lets the helper of a connection read the payload of a packet. Returns false if the payload announces a connection
@@ -359,20 +385,6 @@ fn payload_of(protocol: u8, message: &[u8]) -> Option<&[u8]> {
         ip_proto::UDP => Udp::parse(message).ok().map(|udp| udp.payload()),
         _ => None,
     }
-}
-
-/// Returns the state of a packet, as [`Tracker::track`] does, but changes nothing. The states of protocols are not
-/// checked.
-fn peek<A: Address>(tracker: &Tracker<A>, packet: &Packet<A>, now: u32) -> Tracked {
-    let id = tracker.table.find(&packet.tuple, now);
-    let entry = id.and_then(|id| tracker.table.get(id));
-    let direction = entry.and_then(|entry| entry.direction(&packet.tuple, packet.source));
-    let is_established = entry.is_some_and(|entry| entry.has_replied());
-    let mut state = if is_established { CtState::ESTABLISHED } else { CtState::NEW };
-    if direction == Some(Direction::Reply) {
-        state |= CtState::REPLY;
-    }
-    Tracked { state: state | CtState::TRACKED, id, invalid: None }
 }
 
 /// Returns the translation of a new connection that a packet opens. Returns `None` if the range has addresses of the
@@ -401,6 +413,18 @@ fn nat_of<A: Family>(range: &NatRange, packet: &Packet<A>) -> Option<Nat<A>> {
     })
 }
 
+/// Returns the connection fields of a packet in a dry run, if no packet was tracked yet.
+fn without_tables(packet: &Passing<'_>, zone: u16) -> ConnectionFields {
+    fn of<A: Family>(packet: &Passing<'_>, zone: u16) -> Option<ConnectionFields> {
+        let read = A::read(packet.ip, zone).ok().filter(|_| packet.is_sound)?;
+        let tracker = Tracker::<A>::new(Sizes::of_entries(1), TupleHash::new());
+        Some(fields(&tracker, &read, &tracker.peek(&read, packet.now), zone))
+    }
+    let fields = if packet.is_ipv6 { of::<u128>(packet, zone) } else { of::<u32>(packet, zone) };
+    let state = (CtState::INVALID | CtState::TRACKED).0;
+    fields.unwrap_or(ConnectionFields { state, zone, ..ConnectionFields::default() })
+}
+
 /// Returns the connection fields of a packet.
 fn fields<A: Family>(
     tracker: &Tracker<A>,
@@ -409,7 +433,9 @@ fn fields<A: Family>(
     zone: u16,
 ) -> ConnectionFields {
     let entry = tracked.id.and_then(|id| tracker.table.get(id));
-    let extension = tracked.id.map(|id| tracker.table.extension(id)).unwrap_or_default();
+    // A packet that does not belong to the connection with its tuple has no mark.
+    let valid = tracked.id.filter(|_| tracked.invalid.is_none());
+    let extension = valid.map(|id| tracker.table.extension(id)).unwrap_or_default();
     let (tuple, originator) =
         entry.map_or((packet.tuple, packet.source), |entry| (entry.tuple(), entry.originator()));
     let [source, destination] = tuple.ends(originator);

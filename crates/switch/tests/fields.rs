@@ -140,7 +140,10 @@ fn needs_of(field: Field, flow: &Flow) -> Match {
 
 #[test]
 fn every_field_is_matched_in_whole_and_where_it_may_be_in_part() {
-    for field in Field::ALL.into_iter().filter(|field| field.place().0 >= STAGES[0] * 64) {
+    // A frame has no connection before `ct`.
+    let is_of_frame =
+        |field: &Field| field.place().0 >= STAGES[0] * 64 && field.prerequisite() != Prerequisite::Connection;
+    for field in Field::ALL.into_iter().filter(is_of_frame) {
         let frame = frame_for(field);
         let flow = read(&frame);
         let value = flow.get(field);

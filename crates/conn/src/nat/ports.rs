@@ -209,6 +209,8 @@ pub struct Ports<A> {
     /// Numbers of ports of the subscribers. The key is the hash of the zone and the address.
     subscribers: Words,
     subscriber_limit: u64,
+    /// Largest number of free ports that one allocation offers to the caller.
+    offers: u32,
     /// Number of offers in the failed allocations of the current burst.
     failed_offers: u32,
     hash: WordHash,
@@ -229,6 +231,7 @@ impl<A: Address> Ports<A> {
             bitmaps: Bitmaps::new(connections),
             subscribers: Words::new(connections),
             subscriber_limit: u64::MAX,
+            offers: OFFERS,
             failed_offers: 0,
             hash: WordHash::new(),
             random: RandomState::new(),
@@ -254,6 +257,12 @@ impl<A: Address> Ports<A> {
     /// exceed the limit keep their ports.
     pub fn set_subscriber_limit(&mut self, limit: Option<u32>) {
         self.subscriber_limit = limit.map_or(u64::MAX, u64::from);
+    }
+
+    /// Sets the largest number of free ports that one allocation offers to the caller, at most [`OFFERS`]. A table that
+    /// several workers share needs few offers, because only connections without NAT use other ports of a range.
+    pub fn set_offers(&mut self, offers: u32) {
+        self.offers = offers.clamp(1, OFFERS);
     }
 
     /// Begins a burst of packets. The limit [`FAILED_OFFERS`] applies to each burst.
@@ -356,8 +365,9 @@ impl<A: Address> Ports<A> {
             (false, false) => of_flow.rotate_left(32),
         };
         let (first, count) = (scale(address, addresses) * ports + scale(port, ports), addresses * ports);
+        let most = self.offers;
         self.within_burst(|_, offered| {
-            let mut offers = (0..count.min(OFFERS.into())).map(|step| range.end((first + step) % count));
+            let mut offers = (0..count.min(most.into())).map(|step| range.end((first + step) % count));
             let is_accepted = |end: &End<A>| {
                 *offered += 1;
                 is_unique(*end)
@@ -420,9 +430,9 @@ impl<A: Address> Ports<A> {
         let mut offers = 0;
         // The ports of the subscriber's address come first, then the ports of the other addresses.
         let mut parts = [(first, end), (begin, first), (end, addresses * ports), (0, begin)];
-        if ports > OFFERS.into() {
+        if ports > self.offers.into() {
             // The address has more ports than are offered, so the offers are at random places.
-            let (limit, mut from) = (if addresses > 1 { OFFERS / 2 } else { OFFERS }, first);
+            let (limit, mut from) = (if addresses > 1 { self.offers / 2 } else { self.offers }, first);
             while let Some(free) = self.find_free_around(set, from, begin, end) {
                 if is_unique(range.end(free)) {
                     return self.take(range, set, subscriber, free);
@@ -445,7 +455,7 @@ impl<A: Address> Ports<A> {
                     return self.take(range, set, subscriber, free);
                 }
                 offers += 1;
-                if offers >= OFFERS {
+                if offers >= self.offers {
                     return Err(NotAllocated::Clash);
                 }
                 from = free + 1;

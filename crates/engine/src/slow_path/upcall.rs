@@ -37,6 +37,13 @@ pub(super) fn translate(
     }
 }
 
+/// Allocates the tables of connections if the actions use them.
+pub(super) fn prepare_connections(bridge: &FlowBridge, actions: &Translated) {
+    if actions.program.ops.iter().any(|op| matches!(op, Op::Track(_))) {
+        bridge.connections.prepare();
+    }
+}
+
 impl SlowPath {
     /// Processes upcalls. The queues take turns, and each turn is limited in packets and in time. If the upcalls of a
     /// round take too long, the next round continues with the following queue. Returns whether any upcall was
@@ -151,6 +158,7 @@ impl SlowPath {
         let version = pipeline.version();
         let meters = self.meters_of(&bridge, &actions.program.ops, &mut pipeline);
         // Learn actions take effect before the packet is released.
+        prepare_connections(&bridge, &actions);
         let source = (bridge.tables.number(), Source::Port(ingress));
         self.effects(&mut pipeline, source, &actions, &frame, now);
         bridge.tables.unlock_for_packets(pipeline);

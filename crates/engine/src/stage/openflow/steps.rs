@@ -74,8 +74,14 @@ impl Steps<'_> {
                     // operations ended first.
                     if departure == Departure::Copy
                         && let Some(copy) = copy(&packet, context)
-                        && let Some(copy) = self.run_list(body, copy, connection, context)
+                        && let Some(copy) = self.run_list(body.clone(), copy, connection, context)
                     {
+                        let ops = &self.compiled.program.ops[body];
+                        if ops.iter().any(|op| matches!(op, Op::Track(_))) {
+                            // The copy was made for the connection tracker.
+                            context.worker.pool.free(copy);
+                            continue;
+                        }
                         context.worker.drop(copy, context.port, self.compiled.dropped);
                     }
                     continue;
