@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 use model::table::{Listed, by_number};
 use model::{
-    BridgeState, CachesState, DropState, FdbEntry, FdbFilter, FilterState, FlowQuery, FlowRuleState,
-    GroupState, MegaflowState, Merged, MeterState, NeighbourEntry, NextHopEntry, PortState, RouteEntry,
-    RouteQuery, RouterState, StageState, SteeringState, WorkerState,
+    BridgeState, CachesState, ConnectionQuery, ConnectionState, DropState, FdbEntry, FdbFilter, FilterState,
+    FlowQuery, FlowRuleState, GroupState, MegaflowState, Merged, MeterState, NeighbourEntry, NextHopEntry,
+    PortState, RouteEntry, RouteQuery, RouterState, StageState, SteeringState, WorkerState,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -118,6 +118,11 @@ pub trait Lists: Send + Sync + 'static {
     /// Returns the same errors as [`Lists::flow_rules`].
     fn megaflows(&self, query: &FlowQuery) -> Result<Vec<MegaflowState>, PlaneError> {
         nothing_flows(query)
+    }
+
+    /// Returns the tracked connections that the query selects, in no particular order.
+    fn connections(&self, _query: &ConnectionQuery) -> Vec<ConnectionState> {
+        Vec::new()
     }
 
     /// Returns the state and the memory usage of the workers' flow caches.
@@ -306,6 +311,9 @@ impl<T: Listed + Serialize + DeserializeOwned + ToSchema> Resource for Entries<T
     }
 }
 
+/// Maximum number of connections in a list.
+const CONNECTIONS: usize = 100_000;
+
 /// All lists, in the order of the help text of `trivium show`.
 pub const LISTS: &[List] = &[
     List::new(
@@ -391,6 +399,16 @@ pub const LISTS: &[List] = &[
         &Entries {
             summary: "Returns the megaflows in the caches of the workers.",
             read: |lists, query| lists.megaflows(&query.flows),
+            name: None,
+        },
+    ),
+    List::new(
+        "connections",
+        "Connections that the action `ct` of OpenFlow rules has committed, at most 100,000",
+        Arguments::None,
+        &Entries {
+            summary: "Returns tracked connections, at most 100,000.",
+            read: |lists, _| Ok(lists.connections(&ConnectionQuery { zone: None, limit: CONNECTIONS })),
             name: None,
         },
     ),

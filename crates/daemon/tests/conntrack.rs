@@ -88,6 +88,9 @@ fn a_stateful_bridge_passes_connections_from_one_side_only() {
     let mut client = connect(inside, server.local_addr().unwrap(), PATIENCE).unwrap();
     let mut accepted = server.accept().unwrap().0;
     exchange(&mut client, &mut accepted);
+    let shown = rig.ok(&["show", "connections"]);
+    let row = shown.lines().find(|line| line.contains("ESTABLISHED")).expect(&shown);
+    assert!(row.contains("10.8.0.1:") && row.contains("10.8.0.2:"), "{shown}");
     let server = listener(inside);
     let refused = connect(outside, server.local_addr().unwrap(), DROPPED);
     assert!(refused.is_err_and(|error| error.kind() == ErrorKind::TimedOut));

@@ -2,9 +2,9 @@
 
 use control::{Lists, PlaneError};
 use model::{
-    BridgeState, CachesState, DropState, FdbEntry, FdbFilter, FilterState, FlowQuery, FlowRuleState,
-    GroupState, MegaflowState, MeterState, NeighbourEntry, NextHopEntry, PortState, RouteEntry, RouteQuery,
-    RouterState, StageState, SteeringState, WorkerState,
+    BridgeState, CachesState, ConnectionQuery, ConnectionState, DropState, FdbEntry, FdbFilter, FilterState,
+    FlowQuery, FlowRuleState, GroupState, MegaflowState, MeterState, NeighbourEntry, NextHopEntry, PortState,
+    RouteEntry, RouteQuery, RouterState, StageState, SteeringState, WorkerState,
 };
 use netlink::Mirror;
 
@@ -83,6 +83,10 @@ impl Lists for DataPlane {
 
     fn megaflows(&self, query: &FlowQuery) -> Result<Vec<MegaflowState>, PlaneError> {
         self.shown_flows().megaflows(query)
+    }
+
+    fn connections(&self, query: &ConnectionQuery) -> Vec<ConnectionState> {
+        self.shown_flows().connections(query)
     }
 
     fn caches(&self) -> CachesState {

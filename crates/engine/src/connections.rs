@@ -13,8 +13,11 @@
     reason = "the tables are locked for one packet, and the slow path sweeps them in short slices"
 )]
 
+mod list;
 #[cfg(test)]
 mod tests;
+
+pub use list::{ConnectionView, QueryView};
 
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -230,6 +233,7 @@ trait Family: Address {
     /// Returns the payload of TCP or UDP.
     fn payload(ip: &[u8]) -> Option<&[u8]>;
     fn of(address: IpAddr) -> Option<Self>;
+    fn ip(self) -> IpAddr;
     /// Returns the octets of the address, followed by zeros.
     fn octets(self) -> [u8; 16];
 }
@@ -256,6 +260,10 @@ impl Family for u32 {
 
     fn of(address: IpAddr) -> Option<u32> {
         if let IpAddr::V4(address) = address { Some(address.to_bits()) } else { None }
+    }
+
+    fn ip(self) -> IpAddr {
+        IpAddr::V4(self.into())
     }
 
     fn octets(self) -> [u8; 16] {
@@ -287,6 +295,10 @@ impl Family for u128 {
 
     fn of(address: IpAddr) -> Option<u128> {
         if let IpAddr::V6(address) = address { Some(address.to_bits()) } else { None }
+    }
+
+    fn ip(self) -> IpAddr {
+        IpAddr::V6(self.into())
     }
 
     fn octets(self) -> [u8; 16] {

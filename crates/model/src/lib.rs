@@ -34,6 +34,7 @@ mod bridge;
 mod cause;
 mod check;
 mod config;
+mod connection_state;
 mod diff;
 mod diff_text;
 mod explain;
@@ -72,6 +73,7 @@ pub use bridge::{
 pub use cause::Cause;
 pub use check::{LEAST_FILL, Machine, validate};
 pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp, Token};
+pub use connection_state::{ConnectionQuery, ConnectionQueryIds, ConnectionState, ConnectionTuple};
 pub use diff::change::{ConfigChange, ConfigDiff, FieldChange, How};
 pub use diff::diff;
 pub use diff_text::{PlanLine, PlanReport};

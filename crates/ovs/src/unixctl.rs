@@ -8,6 +8,7 @@
 mod absent;
 mod bridge;
 pub mod commands;
+mod conntrack;
 mod coverage;
 mod datapath;
 mod fdb;

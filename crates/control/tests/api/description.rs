@@ -30,7 +30,7 @@ async fn the_description_has_every_route() {
         GET /v1/routers/{router}/routes, GET /v1/routers/{router}/why, GET /v1/routers/{router}/neighbours, \
         GET /v1/routers/{router}/nexthops, GET /v1/routers/{router}/drift, \
         PUT /v1/routers/{router}/ports/{port}, DELETE /v1/routers/{router}/ports/{port}, \
-        GET /v1/flows, GET /v1/groups, GET /v1/meters, GET /v1/megaflows, GET /v1/caches, \
+        GET /v1/flows, GET /v1/groups, GET /v1/meters, GET /v1/megaflows, GET /v1/connections, GET /v1/caches, \
         GET /v1/fdb, POST /v1/fdb/flush, GET /v1/workers, GET /v1/stages, GET /v1/drops, \
         GET /v1/config, PUT /v1/config, POST /v1/config/check, POST /v1/config/confirm, GET /v1/config/pending, \
         DELETE /v1/config/pending, POST /v1/explain, GET /v1/doctor, GET /v1/rss/{port}, PUT /v1/rss/{port}, \

@@ -7,10 +7,10 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use control::{FailureKind, PlaneError};
-use engine::{Engine, FlowTables, MegaflowView, SlowPathView};
+use engine::{ConnectionView, Connections, Engine, FlowTables, MegaflowView, SlowPathView};
 use model::{
-    CacheState, CachesState, FlowCount, FlowQuery, FlowRuleState, GroupState, MegaflowState, MemoryState,
-    MeterState, SlowPathState,
+    CacheState, CachesState, ConnectionQuery, ConnectionQueryIds, ConnectionState, ConnectionTuple,
+    FlowCount, FlowQuery, FlowRuleState, GroupState, MegaflowState, MemoryState, MeterState, SlowPathState,
 };
 use packet::PortId;
 use port::FrameMemory;
@@ -39,6 +39,7 @@ pub struct Shown {
     learning: Vec<Arc<switch::Bridge>>,
     names: Names,
     slow_path: Option<Arc<SlowPathView>>,
+    connections: Arc<Connections>,
 }
 
 impl Flows {
@@ -52,7 +53,41 @@ impl Flows {
             learning: self.bridges.values().map(|own| Arc::clone(&own.bridge.bridge)).collect(),
             names: names.clone(),
             slow_path: self.deciding.as_ref().map(|deciding| Arc::clone(&deciding.view)),
+            connections: Arc::clone(&self.connections),
         }
+    }
+}
+
+impl Shown {
+    /// Returns the tracked connections that a query selects.
+    pub fn connections(&self, query: &ConnectionQuery) -> Vec<ConnectionState> {
+        self.connections.list(query.zone, query.limit, now()).iter().map(connection).collect()
+    }
+}
+
+fn connection(view: &ConnectionView) -> ConnectionState {
+    let tuple = |ends: &[(std::net::IpAddr, u16); 2]| ConnectionTuple {
+        source: ends[0].0,
+        destination: ends[1].0,
+        source_port: ends[0].1,
+        destination_port: ends[1].1,
+    };
+    let query = view.query.map(|query| ConnectionQueryIds {
+        request: query.request,
+        reply: query.reply,
+        original_id: query.identifiers[0],
+        reply_id: query.identifiers[1],
+    });
+    ConnectionState {
+        zone: view.zone,
+        protocol: view.protocol,
+        original: tuple(&view.original),
+        reply: tuple(&view.reply),
+        query,
+        state: view.state.to_owned(),
+        mark: view.mark,
+        label: format!("{:#x}", view.label),
+        timeout_secs: view.timeout_ms.div_ceil(1000),
     }
 }
 

@@ -102,3 +102,24 @@ fn a_flush_removes_what_its_filter_selects() {
         assert_eq!(all.count(), left, "{filter:?}");
     }
 }
+
+#[test]
+fn a_list_has_both_directions_of_each_connection() {
+    let all = Connections::default();
+    let range = NatRange {
+        end: NatEnd::Source,
+        addresses: Some(([192, 0, 2, 1].into(), [192, 0, 2, 1].into())),
+        ports: Some((500, 500)),
+        persistent: false,
+        selection: NatSelection::Any,
+    };
+    let step = TrackStep { mark: Some((7, 7)), nat: Some(CtNat::New(range)), ..COMMIT };
+    let text = "ip_src=10.0.0.1,ip_dst=10.0.0.2,tcp,src_port=1,dst_port=2,flags=syn";
+    pass(&all, text, &step, ConnectionFields::default());
+    let end = |address: [u8; 4], port: u16| (IpAddr::from(address), port);
+    let [view] = &all.list(None, 10, 0)[..] else { panic!("one connection") };
+    assert_eq!(view.original, [end([10, 0, 0, 1], 1), end([10, 0, 0, 2], 2)]);
+    assert_eq!(view.reply, [end([10, 0, 0, 2], 2), end([192, 0, 2, 1], 500)]);
+    assert_eq!((view.zone, view.protocol, view.state, view.mark), (1, 6, "SYN_SENT", 7));
+    assert!(all.list(Some(2), 10, 0).is_empty() && all.list(Some(1), 0, 0).is_empty());
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use control::Store;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Commands, absent, bridge, coverage, datapath, fdb, trace, upcall};
+use super::{Commands, absent, bridge, conntrack, coverage, datapath, fdb, trace, upcall};
 use crate::database::Database;
 
 /// Returns the registry with all commands of this crate.
@@ -30,6 +30,7 @@ pub fn general(
     bridge::add(&mut commands, store, reconnect);
     coverage::add(&mut commands, store);
     datapath::add(&mut commands, store, layout);
+    conntrack::add(&mut commands, store);
     fdb::add(&mut commands, store, stations);
     trace::add(&mut commands, store);
     upcall::add(&mut commands, store);

@@ -52,19 +52,21 @@ const FEATURES: [(&str, &str); 26] = [
 ];
 
 /// Names of the `dpctl/` commands with their usage, as `dpctl/list-commands` prints them.
-const DPCTL: [(&str, &str); 6] = [
+const DPCTL: [(&str, &str); 7] = [
     ("dpctl/dump-dps", ""),
     ("dpctl/show", "[-s] [dp...]"),
     ("dpctl/dump-flows", "[-m] [--names] [dp] [filter=..] [type=..] [pmd=..]"),
     ("dpctl/get-flow", "[dp] ufid"),
     ("dpctl/del-flows", "[dp] [file]"),
+    ("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=N]"),
     ("dpctl/list-commands", ""),
 ];
 
 /// Adds the `dpctl/*` and `dpif/*` commands to the registry.
 pub fn add(commands: &mut Commands, store: &Arc<Store>, layout: Option<watch::Receiver<Layout>>) {
     let plane = || Arc::clone(store.plane());
-    for (name, usage) in DPCTL {
+    // The module `conntrack` adds the commands for connections.
+    for (name, usage) in DPCTL.into_iter().filter(|(name, _)| !name.ends_with("-conntrack")) {
         let asked = plane();
         commands.add(name, usage, 0..=8, move |arguments| match name {
             "dpctl/dump-dps" => Ok(format!("{DATAPATH}\n")),
@@ -116,7 +118,7 @@ fn list() -> String {
 }
 
 /// Returns an error if `name` is not the name of the datapath, with or without its type.
-fn known_datapath(name: &str) -> Result<(), String> {
+pub fn known_datapath(name: &str) -> Result<(), String> {
     let own = DATAPATH.split_once('@').map_or(DATAPATH, |(_, own)| own);
     if name == DATAPATH || name == own {
         return Ok(());
