@@ -1,7 +1,8 @@
 //! Connection tracking: state that the switch, the router and the balancer keep for each connection.
 //!
-//! A [`track::Tracker`] belongs to one worker and one address family. The worker reads the headers of a burst, tracks
-//! the burst, and commits the new connections that its rules accept.
+//! A [`track::Tracker`] has the connections of one address family. A worker reads the headers of a burst, tracks the
+//! burst, and commits the new connections that its rules accept. Workers may have a tracker each, or share one under a
+//! lock.
 //!
 //! ```text
 //!  fragment::Reassembler    fragments of a datagram, until one Packet for all of them is known

@@ -1,4 +1,4 @@
-//! Connection table of one worker, for one address family.
+//! Connection table of one address family.
 //!
 //! A table has a fixed number of entries. [`Table::find_burst`] hashes all tuples of a burst, prefetches their buckets,
 //! then their entries, and compares the tuples last. A worker therefore waits for two cache misses of a whole burst,
@@ -148,7 +148,7 @@ pub struct Counts {
     pub crowded: u64,
 }
 
-/// Connection table of one worker, for IPv4 (`u32`) or IPv6 (`u128`).
+/// Connection table for IPv4 (`u32`) or IPv6 (`u128`).
 #[derive(Debug)]
 pub struct Table<A> {
     hash: TupleHash,

@@ -1,4 +1,4 @@
-//! Tracker of one worker for one address family: the state bits of packets, and the commit of new connections.
+//! Tracker of one address family: the state bits of packets, and the commit of new connections.
 //!
 //! The state bits have the meaning and the numbers of Open vSwitch's `ct_state` (ovs-fields(7)). A packet is `new`
 //! until the other end has replied, and `established` from the reply on. [`Tracker::track`] corresponds to the action
@@ -199,7 +199,7 @@ impl Default for Options {
     }
 }
 
-/// Connections of one worker, for IPv4 (`u32`) or IPv6 (`u128`).
+/// Connections for IPv4 (`u32`) or IPv6 (`u128`).
 #[derive(Debug)]
 pub struct Tracker<A> {
     /// Connections that are committed.

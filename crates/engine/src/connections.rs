@@ -13,16 +13,15 @@
     reason = "the tables are locked for one packet, and the slow path sweeps them in short slices"
 )]
 
-mod list;
+mod select;
 #[cfg(test)]
 mod tests;
 
-pub use list::{ConnectionView, QueryView};
+pub use select::{ConnectionView, IcmpView};
 
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use conn::entry::{Entry, EntryId};
 use conn::headers::{NoTuple, Packet};
 use conn::helper::{self, Helper};
 use conn::nat::ports::{Choice, Selection};
@@ -30,7 +29,7 @@ use conn::nat::spec::{Nat, Target};
 use conn::nat::translate::{Checksum, NotTranslated, Rewrite, translate_ipv4, translate_ipv6};
 use conn::table::{Sizes, Table};
 use conn::track::{Commit, CtState, Invalid, Tracked, Tracker};
-use conn::tuple::{Address, End, QueryClass, Side, Tuple, TupleHash};
+use conn::tuple::{Address, QueryClass, Side, Tuple, TupleHash};
 use conn::zone::Zones;
 use packet::ipv4::Ipv4;
 use packet::ipv6::Ipv6;
@@ -38,10 +37,7 @@ use packet::tcp::Tcp;
 use packet::udp::Udp;
 use packet::{checksum, ip_proto};
 use switch::Now;
-use switch::flow::{
-    ConnectionFields, ConnectionFilter, CtNat, FTP, NatEnd, NatRange, NatSelection, TFTP, TrackStep,
-    TupleFilter,
-};
+use switch::flow::{ConnectionFields, CtNat, FTP, NatEnd, NatRange, NatSelection, TFTP, TrackStep};
 
 /// Returns a time in milliseconds, modulo 2^32.
 #[allow(clippy::cast_possible_truncation, reason = "the tracker's clock wraps by definition")]
@@ -68,16 +64,15 @@ pub struct Connections {
     tables: OnceLock<Tables>,
 }
 
+/// Trackers of both address families, with their lock.
 #[derive(Debug)]
-struct Tables {
-    trackers: Mutex<Trackers>,
-    zones: RwLock<Zones>,
-}
+struct Tables(Mutex<Trackers>);
 
 #[derive(Debug)]
 struct Trackers {
     ipv4: Tracker<u32>,
     ipv6: Tracker<u128>,
+    zones: Zones,
 }
 
 /// An IP packet on its way through the tracker.
@@ -126,86 +121,15 @@ impl Connections {
             trackers.ipv6.table.sweep(now, SLICE / (IPV4_ENTRIES / IPV6_ENTRIES));
         }
     }
-
-    /// Removes the connections that a filter selects. Workers may track packets meanwhile. `now_ns` is the time of the
-    /// monotonic clock in nanoseconds.
-    pub fn flush(&self, filter: &ConnectionFilter, now_ns: u64) {
-        let Some(tables) = self.tables.get() else { return };
-        if *filter == ConnectionFilter::default() {
-            // Memory is allocated and freed without the lock.
-            let new = Trackers::new();
-            let old = std::mem::replace(&mut *tables.lock(), new);
-            return drop(old);
-        }
-        let now = milliseconds(Now::from_ns(now_ns));
-        flush::<u32>(tables, filter, now);
-        flush::<u128>(tables, filter, now);
-    }
-
-    /// Returns the number of connections, with those that have expired and were not removed yet.
-    #[must_use]
-    pub fn count(&self) -> u32 {
-        self.tables.get().map_or(0, |tables| {
-            let trackers = tables.lock();
-            trackers.ipv4.table.count() + trackers.ipv6.table.count()
-        })
-    }
-}
-
-/// Removes the connections that a filter selects from one table.
-fn flush<A: Family>(tables: &Tables, filter: &ConnectionFilter, now: u32) {
-    /// Number of entries that are visited under one lock.
-    const SLICE: u32 = 1024;
-    let mut from = 0;
-    while from < A::ENTRIES {
-        let mut trackers = tables.lock();
-        let table = &mut A::tracker(&mut trackers).table;
-        let all = table.connections(from, SLICE, now);
-        let selected: Vec<EntryId> =
-            all.filter(|(id, entry)| is_selected(table, filter, *id, entry)).map(|(id, _)| id).collect();
-        selected.into_iter().for_each(|id| table.remove(id));
-        if table.count() == 0 {
-            return;
-        }
-        from += SLICE;
-    }
-}
-
-/// Returns whether a filter selects a connection.
-fn is_selected<A: Family>(
-    table: &Table<A>,
-    filter: &ConnectionFilter,
-    id: EntryId,
-    entry: &Entry<A>,
-) -> bool {
-    let tuple = entry.tuple();
-    let [source, destination] = tuple.ends(entry.originator());
-    let translated = table.mapping(id).map(|(mapping, _)| mapping.translated);
-    let [reply_destination, reply_source] = translated.unwrap_or([source, destination]);
-    let is_own = |ends: [End<A>; 2], filter: &TupleFilter| {
-        let is_address = |wanted: Option<IpAddr>, own: End<A>| {
-            wanted.is_none_or(|wanted| A::of(wanted) == Some(own.address))
-        };
-        let is_port = |wanted: Option<u16>, own: End<A>| wanted.is_none_or(|wanted| wanted == own.port);
-        is_address(filter.source, ends[0])
-            && is_address(filter.destination, ends[1])
-            && is_port(filter.source_port, ends[0])
-            && is_port(filter.destination_port, ends[1])
-            && (filter.identifier.is_none() || filter.identifier == Some(tuple.low_port))
-    };
-    filter.zone.is_none_or(|zone| zone == tuple.zone)
-        && filter.protocol.is_none_or(|protocol| protocol == tuple.protocol)
-        && is_own([source, destination], &filter.original)
-        && is_own([reply_source, reply_destination], &filter.reply)
 }
 
 impl Tables {
     fn new() -> Tables {
-        Tables { trackers: Mutex::new(Trackers::new()), zones: RwLock::new(Zones::new()) }
+        Tables(Mutex::new(Trackers::new()))
     }
 
     fn lock(&self) -> MutexGuard<'_, Trackers> {
-        self.trackers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -219,7 +143,7 @@ impl Trackers {
         ipv6.table.set_offers(OFFERS);
         ipv4.table.enable_helpers(helper::Sizes::default());
         ipv6.table.enable_helpers(helper::Sizes::default());
-        Trackers { ipv4, ipv6 }
+        Trackers { ipv4, ipv6, zones: Zones::new() }
     }
 }
 
@@ -227,7 +151,8 @@ impl Trackers {
 trait Family: Address {
     /// Largest number of connections.
     const ENTRIES: u32;
-    fn tracker(trackers: &mut Trackers) -> &mut Tracker<Self>;
+    /// Returns the tracker of the address family, and the zones.
+    fn tracker(trackers: &mut Trackers) -> (&mut Tracker<Self>, &Zones);
     fn read(ip: &[u8], zone: u16) -> Result<Packet<Self>, NoTuple>;
     fn translate(ip: &mut [u8], rewrite: &Rewrite<Self>, checksum: Checksum) -> Result<(), NotTranslated>;
     /// Returns the payload of TCP or UDP.
@@ -241,8 +166,8 @@ trait Family: Address {
 impl Family for u32 {
     const ENTRIES: u32 = IPV4_ENTRIES;
 
-    fn tracker(trackers: &mut Trackers) -> &mut Tracker<u32> {
-        &mut trackers.ipv4
+    fn tracker(trackers: &mut Trackers) -> (&mut Tracker<u32>, &Zones) {
+        (&mut trackers.ipv4, &trackers.zones)
     }
 
     fn read(ip: &[u8], zone: u16) -> Result<Packet<u32>, NoTuple> {
@@ -276,8 +201,8 @@ impl Family for u32 {
 impl Family for u128 {
     const ENTRIES: u32 = IPV6_ENTRIES;
 
-    fn tracker(trackers: &mut Trackers) -> &mut Tracker<u128> {
-        &mut trackers.ipv6
+    fn tracker(trackers: &mut Trackers) -> (&mut Tracker<u128>, &Zones) {
+        (&mut trackers.ipv6, &trackers.zones)
     }
 
     fn read(ip: &[u8], zone: u16) -> Result<Packet<u128>, NoTuple> {
@@ -316,9 +241,8 @@ fn pass<A: Family>(tables: &Tables, packet: Passing<'_>, step: &TrackStep) -> Co
         return invalid();
     }
     let Ok(read) = A::read(packet.ip, step.zone) else { return invalid() };
-    let zones = tables.zones.read().unwrap_or_else(PoisonError::into_inner);
     let mut trackers = tables.lock();
-    let tracker = A::tracker(&mut trackers);
+    let (tracker, zones) = A::tracker(&mut trackers);
     let before = CtState(packet.fields.state);
     let is_known = before.has(CtState::TRACKED) && packet.fields.zone == step.zone;
     let mut tracked = if is_known {
@@ -328,7 +252,7 @@ fn pass<A: Family>(tables: &Tables, packet: Passing<'_>, step: &TrackStep) -> Co
     } else if packet.is_dry {
         tracker.peek(&read, packet.now)
     } else {
-        tracker.track(&zones, &read, packet.now)
+        tracker.track(zones, &read, packet.now)
     };
     let was_known = tracked.id.is_some();
     if step.commit && !packet.is_dry && tracked.invalid.is_none() {
@@ -346,7 +270,7 @@ fn pass<A: Family>(tables: &Tables, packet: Passing<'_>, step: &TrackStep) -> Co
                 _ => None,
             },
         };
-        if tracker.commit(&zones, &read, &mut tracked, &commit, packet.now).is_err() {
+        if tracker.commit(zones, &read, &mut tracked, &commit, packet.now).is_err() {
             return invalid();
         }
     }
@@ -465,14 +389,20 @@ fn fields<A: Family>(
 
 /// Returns the ports of the first packet of a connection, or type and code of an ICMP query.
 fn ports<A: Address>(tuple: &Tuple<A>, originator: Side) -> [u16; 2] {
-    let is_ipv6 = tuple.protocol == ip_proto::ICMPV6;
     match tuple.query() {
-        Some(QueryClass::Echo) if is_ipv6 => [128, 0],
-        Some(QueryClass::Echo) => [8, 0],
-        Some(QueryClass::Timestamp) => [13, 0],
-        Some(QueryClass::Information) => [15, 0],
-        Some(QueryClass::AddressMask) => [17, 0],
+        Some(class) => [icmp_types(class, tuple.protocol)[0].into(), 0],
         None => tuple.ends(originator).map(|end| end.port),
+    }
+}
+
+/// Returns the types of the request and of the reply of an ICMP or ICMPv6 query.
+const fn icmp_types(class: QueryClass, protocol: u8) -> [u8; 2] {
+    match class {
+        QueryClass::Echo if protocol == ip_proto::ICMPV6 => [128, 129],
+        QueryClass::Echo => [8, 0],
+        QueryClass::Timestamp => [13, 14],
+        QueryClass::Information => [15, 16],
+        QueryClass::AddressMask => [17, 18],
     }
 }
 

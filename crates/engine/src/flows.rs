@@ -50,9 +50,6 @@ pub use megaflow_view::MegaflowView;
 pub use meter::MeterLive;
 pub(crate) use meter::Metered;
 
-/// Maximum number of 64-bit words of the extended key (match fields that the flow key does not contain) that the flow
-/// caches can match.
-pub const EXTENDED_WORDS: usize = switch::flow::EXTENDED_WORDS;
 /// Capacity of the ring from one worker to the slow path, in upcalls.
 pub const UPCALLS: usize = 2048;
 /// Capacity of the ring from the slow path to one worker, in messages.

@@ -44,7 +44,7 @@ pub mod state;
 pub mod trace;
 pub mod worker;
 
-pub use connections::{ConnectionView, Connections, QueryView};
+pub use connections::{ConnectionView, Connections, IcmpView};
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use explain::Explained;
 pub use flows::{FlowBridge, FlowTables};

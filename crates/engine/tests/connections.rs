@@ -19,15 +19,7 @@ const ESTABLISHED: u128 = 0x22;
 const REPLY: u128 = 0x2a;
 
 fn tracked(table: Option<u8>) -> Ct {
-    Ct {
-        commit: false,
-        force: false,
-        zone: ZoneSource::Number(5),
-        table,
-        alg: 0,
-        nat: None,
-        exec: Vec::new(),
-    }
+    Ct { zone: ZoneSource::Number(5), table, ..Ct::default() }
 }
 
 fn ct(ct: Ct) -> Action {

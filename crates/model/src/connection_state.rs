@@ -1,7 +1,8 @@
 //! State of tracked connections.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use packet::net::Protocol;
 use serde::{Deserialize, Serialize};
 
 use crate::table::{Listed, Table};
@@ -34,7 +35,7 @@ pub struct ConnectionTuple {
 /// ICMP query of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct ConnectionQueryIds {
+pub struct IcmpQueryState {
     /// Type of the request.
     pub request: u8,
     /// Type of the reply.
@@ -59,7 +60,7 @@ pub struct ConnectionState {
     pub reply: ConnectionTuple,
     /// ICMP query. Absent for other protocols.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub query: Option<ConnectionQueryIds>,
+    pub icmp: Option<IcmpQueryState>,
     /// State of a TCP connection, as `ESTABLISHED`. For other protocols: `REPLIED` or `UNREPLIED`.
     pub state: String,
     /// Mark of the connection.
@@ -73,24 +74,13 @@ pub struct ConnectionState {
 impl ConnectionState {
     /// Returns the name of the IP protocol, or its number if it has no name here.
     pub fn protocol_name(&self) -> String {
-        match self.protocol {
-            1 => "icmp".to_owned(),
-            6 => "tcp".to_owned(),
-            17 => "udp".to_owned(),
-            58 => "icmpv6".to_owned(),
-            132 => "sctp".to_owned(),
-            number => number.to_string(),
-        }
+        Protocol(self.protocol).word().map_or_else(|| self.protocol.to_string(), str::to_owned)
     }
 }
 
 /// Returns an address with its port, or the address alone if the port is 0.
 fn end(address: IpAddr, port: u16) -> String {
-    match address {
-        _ if port == 0 => address.to_string(),
-        IpAddr::V4(address) => format!("{address}:{port}"),
-        IpAddr::V6(address) => format!("[{address}]:{port}"),
-    }
+    if port == 0 { address.to_string() } else { SocketAddr::new(address, port).to_string() }
 }
 
 impl Listed for ConnectionState {

@@ -7,7 +7,11 @@ use crate::{Config, Namespace, Target};
 
 /// Names that end in one of these extensions belong to sockets that the daemon creates for each bridge beside the API's
 /// socket.
-const BRIDGE_SOCKETS: [&str; 2] = ["mgmt", "snoop"];
+const BRIDGE_SOCKETS: [&str; 2] = [MANAGEMENT_SOCKET, SNOOP_SOCKET];
+/// Extension of the name of a bridge's socket for `ovs-ofctl`.
+pub const MANAGEMENT_SOCKET: &str = "mgmt";
+/// Extension of the name of a bridge's socket whose clients receive copies of all OpenFlow messages.
+pub const SNOOP_SOCKET: &str = "snoop";
 
 /// Method by which the daemon accesses a file that a configuration object names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -73,12 +73,12 @@ pub use bridge::{
 pub use cause::Cause;
 pub use check::{LEAST_FILL, Machine, validate};
 pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp, Token};
-pub use connection_state::{ConnectionQuery, ConnectionQueryIds, ConnectionState, ConnectionTuple};
+pub use connection_state::{ConnectionQuery, ConnectionState, ConnectionTuple, IcmpQueryState};
 pub use diff::change::{ConfigChange, ConfigDiff, FieldChange, How};
 pub use diff::diff;
 pub use diff_text::{PlanLine, PlanReport};
 pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};
-pub use files::{FileAccess, FileUse, unix_socket};
+pub use files::{FileAccess, FileUse, MANAGEMENT_SOCKET, SNOOP_SOCKET, unix_socket};
 pub use filter::state::*;
 pub use filter::{
     CookieMode, CookieScheme, Filter, FilterAction, FilterMatch, FilterRule, RateLimit, Sampling, SynCookie,

@@ -13,16 +13,6 @@ use switch::flow::{
 };
 use testbed::{have_command, skip};
 
-const PLAIN: Ct = Ct {
-    commit: false,
-    force: false,
-    zone: ZoneSource::Number(0),
-    table: None,
-    alg: 0,
-    nat: None,
-    exec: Vec::new(),
-};
-
 fn octets(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(|digit| !digit.is_ascii_whitespace()).collect();
     let octet = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
@@ -59,11 +49,11 @@ fn actions(load: bool) -> Vec<Action> {
         };
     let label = SubField { field: Field::CtLabel, first: 64, bits: 32 };
     let copy = Action::Move { from: SubField::whole(Field::Reg1), to: label };
-    let commit = Ct { commit: true, ..PLAIN };
+    let commit = Ct { commit: true, ..Ct::default() };
     let all = [
-        PLAIN,
-        Ct { table: Some(7), nat: Some(CtNat::Existing), ..PLAIN },
-        Ct { zone: ZoneSource::Field(source), ..PLAIN },
+        Ct::default(),
+        Ct { table: Some(7), nat: Some(CtNat::Existing), ..Ct::default() },
+        Ct { zone: ZoneSource::Field(source), ..Ct::default() },
         Ct {
             force: true,
             zone: ZoneSource::Number(5),

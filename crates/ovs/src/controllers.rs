@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dataplane::{DataPlane, OfDatapath, user_id};
-use model::{BridgeName, Controller, OpenFlow, OpenFlowVersion};
+use model::{BridgeName, Controller, MANAGEMENT_SOCKET, OpenFlow, OpenFlowVersion, SNOOP_SOCKET};
 use openflow::{Address, Controllers, Role, Sockets, Status, Target, Tls, Version};
 use ovsdb::ControllerStatus;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -118,7 +118,7 @@ pub async fn run(
 
 /// Returns the path of a bridge's management socket `BRIDGE.mgmt`, to which `ovs-ofctl` connects.
 fn socket(name: &BridgeName, directory: &Path) -> PathBuf {
-    directory.join(format!("{name}.mgmt"))
+    directory.join(format!("{name}.{MANAGEMENT_SOCKET}"))
 }
 
 /// Waits until a bridge's management socket accepts connections. A socket file that an earlier process has left refuses
@@ -292,7 +292,7 @@ fn targets(name: &BridgeName, settings: &OpenFlow, directory: &Path) -> Vec<Targ
     };
     let own = Address::ListenUnix(socket(name, directory));
     let own = Target { inactivity_probe: Some(OWN_PROBE), ..Target::new(own) };
-    let heard = Address::ListenUnix(directory.join(format!("{name}.snoop")));
+    let heard = Address::ListenUnix(directory.join(format!("{name}.{SNOOP_SOCKET}")));
     let heard = Target { snoops: true, ..Target::new(heard) };
     let others = settings.controllers.iter().filter_map(|controller| {
         match Address::parse(&controller.target, controller.allow_remote) {

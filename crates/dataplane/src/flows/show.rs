@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use control::{FailureKind, PlaneError};
 use engine::{ConnectionView, Connections, Engine, FlowTables, MegaflowView, SlowPathView};
 use model::{
-    CacheState, CachesState, ConnectionQuery, ConnectionQueryIds, ConnectionState, ConnectionTuple,
-    FlowCount, FlowQuery, FlowRuleState, GroupState, MegaflowState, MemoryState, MeterState, SlowPathState,
+    CacheState, CachesState, ConnectionQuery, ConnectionState, ConnectionTuple, FlowCount, FlowQuery,
+    FlowRuleState, GroupState, IcmpQueryState, MegaflowState, MemoryState, MeterState, SlowPathState,
 };
 use packet::PortId;
 use port::FrameMemory;
-use switch::flow::{ALL_TABLES, FlowDump, FlowFilter, Match, Pipeline, RuleRef, text};
+use switch::flow::{ALL_TABLES, ConnectionFilter, FlowDump, FlowFilter, Match, Pipeline, RuleRef, text};
 
 use super::{Flows, now};
 use crate::ids::Names;
@@ -61,7 +61,8 @@ impl Flows {
 impl Shown {
     /// Returns the tracked connections that a query selects.
     pub fn connections(&self, query: &ConnectionQuery) -> Vec<ConnectionState> {
-        self.connections.list(query.zone, query.limit, now()).iter().map(connection).collect()
+        let filter = ConnectionFilter { zone: query.zone, ..ConnectionFilter::default() };
+        self.connections.list(&filter, query.limit, now()).iter().map(connection).collect()
     }
 }
 
@@ -72,18 +73,18 @@ fn connection(view: &ConnectionView) -> ConnectionState {
         source_port: ends[0].1,
         destination_port: ends[1].1,
     };
-    let query = view.query.map(|query| ConnectionQueryIds {
-        request: query.request,
-        reply: query.reply,
-        original_id: query.identifiers[0],
-        reply_id: query.identifiers[1],
+    let icmp = view.icmp.map(|icmp| IcmpQueryState {
+        request: icmp.request,
+        reply: icmp.reply,
+        original_id: icmp.identifiers[0],
+        reply_id: icmp.identifiers[1],
     });
     ConnectionState {
         zone: view.zone,
         protocol: view.protocol,
         original: tuple(&view.original),
         reply: tuple(&view.reply),
-        query,
+        icmp,
         state: view.state.to_owned(),
         mark: view.mark,
         label: format!("{:#x}", view.label),

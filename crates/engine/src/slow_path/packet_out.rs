@@ -8,7 +8,6 @@ use switch::flow::{DecidedPacket, Op, PacketOut, Pipeline, Translated, Translati
 
 use super::SlowPath;
 use super::teaching::Source;
-use super::upcall::prepare_connections;
 use crate::clock::monotonic;
 use crate::flows::{CacheCommand, Compiled, FlowBridge, UpcallPorts};
 use crate::packet_outs::{Outgoing, Queued};
@@ -85,13 +84,12 @@ impl SlowPath {
         let ports = pipeline.ports();
         let from = ports.get(&packet.in_port).or_else(|| ports.values().next()).map(|port| port.id);
         let meters = self.meters_of(bridge, &translated.program.ops, &mut pipeline);
-        prepare_connections(bridge, &translated);
         let source = (bridge.tables.number(), Source::PacketOut);
         self.effects(&mut pipeline, source, &translated, &packet.frame, now);
         bridge.tables.unlock_for_packets(pipeline);
         if let Some(from) = from {
             let ports = UpcallPorts { ingress: from, port: from };
-            self.recirculations.number(bridge.tables.number(), ports, &mut translated);
+            self.prepare_tracking(bridge, ports, &mut translated);
         }
         let compiled = Compiled::new(translated.program, translated.dropped, meters);
         let Some(from) = from else { return };

@@ -125,12 +125,6 @@ impl Recirculations {
     }
 }
 
-/// Returns whether a number in the place of a port is that of a recirculation.
-#[cfg(test)]
-pub(super) const fn is_recirculation(port: PortId) -> bool {
-    port.0 >= FIRST
-}
-
 #[cfg(test)]
 mod tests {
     use switch::flow::{Flow, FrozenState, Pipeline, TranslationInput};
@@ -169,7 +163,7 @@ mod tests {
         all.number(1, PORT, &mut first);
         all.number(1, PORT, &mut same);
         all.number(1, PORT, &mut other);
-        assert!(number_of(&first).is_some_and(is_recirculation));
+        assert!(number_of(&first).is_some_and(|number| number.0 >= FIRST));
         assert!(number_of(&first) == number_of(&same) && number_of(&first) != number_of(&other));
         // Another port and another bridge have numbers of their own.
         for (bridge, port) in [(1, OTHER), (2, PORT)] {

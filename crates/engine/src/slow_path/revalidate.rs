@@ -300,8 +300,9 @@ impl SlowPath {
         let asked = TranslationInput { flow: &asked, frame: None, trace: false };
         let mut actions = translate(&pipeline, asked, record.recirculation.as_deref());
         let ports = UpcallPorts { ingress, port: record.arrival };
-        self.recirculations.number(bridge.tables.number(), ports, &mut actions);
-        let (version, same) = (pipeline.version(), actions.program == record.actions.compiled.program);
+        let before = Arc::clone(&record.actions.compiled);
+        self.prepare_tracking(&bridge, ports, &mut actions);
+        let (version, same) = (pipeline.version(), actions.program == before.program);
         let meters = self.meters_of(&bridge, &actions.program.ops, &mut pipeline);
         bridge.tables.unlock_for_packets(pipeline);
         if !changed {

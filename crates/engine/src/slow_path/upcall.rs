@@ -37,13 +37,6 @@ pub(super) fn translate(
     }
 }
 
-/// Allocates the tables of connections if the actions use them.
-pub(super) fn prepare_connections(bridge: &FlowBridge, actions: &Translated) {
-    if actions.program.ops.iter().any(|op| matches!(op, Op::Track(_))) {
-        bridge.connections.prepare();
-    }
-}
-
 impl SlowPath {
     /// Processes upcalls. The queues take turns, and each turn is limited in packets and in time. If the upcalls of a
     /// round take too long, the next round continues with the following queue. Returns whether any upcall was
@@ -149,7 +142,7 @@ impl SlowPath {
             Some(ahead) => pipeline.translate_ahead(ahead, Some(&frame)),
             None => translate(&pipeline, asked, recirculation.as_deref()),
         };
-        self.recirculations.number(bridge.tables.number(), UpcallPorts { ingress, port }, &mut actions);
+        self.prepare_tracking(&bridge, UpcallPorts { ingress, port }, &mut actions);
         if !self.knobs.megaflows.load(Ordering::Relaxed) {
             actions.mask = every_bit(&actions.mask);
         }
@@ -158,7 +151,6 @@ impl SlowPath {
         let version = pipeline.version();
         let meters = self.meters_of(&bridge, &actions.program.ops, &mut pipeline);
         // Learn actions take effect before the packet is released.
-        prepare_connections(&bridge, &actions);
         let source = (bridge.tables.number(), Source::Port(ingress));
         self.effects(&mut pipeline, source, &actions, &frame, now);
         bridge.tables.unlock_for_packets(pipeline);
@@ -259,6 +251,20 @@ impl SlowPath {
                 continuation: to.continuation.clone(),
             };
             pipeline.push_event(Event::PacketIn(packet_in));
+        }
+    }
+
+    /// Prepares that a worker can execute the `ct` actions of a program: gives numbers to its recirculations, and
+    /// allocates the tables of connections. `ports.port` is a port of the bridge.
+    pub(super) fn prepare_tracking(
+        &mut self,
+        bridge: &FlowBridge,
+        ports: UpcallPorts,
+        actions: &mut Translated,
+    ) {
+        if actions.program.ops.iter().any(|op| matches!(op, Op::Track(_))) {
+            bridge.connections.prepare();
+            self.recirculations.number(bridge.tables.number(), ports, actions);
         }
     }
 

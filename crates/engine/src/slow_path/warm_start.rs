@@ -13,7 +13,7 @@ use switch::flow::TranslationInput;
 use super::SlowPath;
 use super::record::{Bits, Record};
 use super::revalidate::with_port;
-use super::upcall::{Place, prepare_connections};
+use super::upcall::Place;
 use crate::clock::monotonic;
 use crate::flows::UpcallPorts;
 
@@ -77,8 +77,7 @@ impl SlowPath {
             let mut actions =
                 pipeline.translate(TranslationInput { flow: &asked, frame: None, trace: false });
             let ports = UpcallPorts { ingress: flow.port, port: flow.port };
-            self.recirculations.number(flow.bridge, ports, &mut actions);
-            prepare_connections(bridge, &actions);
+            self.prepare_tracking(bridge, ports, &mut actions);
             let version = pipeline.version();
             let meters = self.meters_of(bridge, &actions.program.ops, &mut pipeline);
             drop(pipeline);

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use lookup::{FlowCache, FlowCounters, FlowLimits, MISS};
 use packet::{DropReason, FlowKey, PortId, QueueId};
 use port::{BURST, Packet};
-use switch::flow::{ConnectionFields, ExtendedKey, Recirculation};
+use switch::flow::{ConnectionFields, EXTENDED_WORDS, ExtendedKey, Recirculation};
 
-use crate::flows::{CacheCommand, CachedFlow, EXTENDED_WORDS, FlowBridge, WorkerFlows};
+use crate::flows::{CacheCommand, CachedFlow, FlowBridge, WorkerFlows};
 
 /// Flow cache of one worker, and the packets that wait in the worker while the slow path processes an earlier packet of
 /// their flow.

@@ -6,6 +6,7 @@
 //! flow, and the number of their frames is limited for each port and in total. A packet of a TAP port before
 //! segmentation may consist of 37 frames, so the limits of ports count frames.
 
+mod dry_run;
 mod execute;
 mod normal;
 mod recirculate;
@@ -48,7 +49,7 @@ pub(super) fn process<R: Recorder>(
         burst.keys[..n].iter_mut().for_each(|key| *key = one_tag(key).unwrap_or(*key));
     }
     if R::DRY {
-        return recirculate::dry_burst(bridge, context, burst);
+        return dry_run::run(bridge, context, burst);
     }
     let Some(mut flows) = context.worker.flows.take() else {
         for packet in burst.packets.drain(..) {

@@ -47,6 +47,13 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("bundle_load", "actions=bundle_load(eth_src,0,hrw,ofport,NXM_NX_REG0[],members:4,8)", "Bundle"),
     ("check_pkt_larger", "actions=check_pkt_larger(100)->NXM_NX_REG0[0]", "CheckPktLarger"),
     ("fin_timeout", "tcp,actions=fin_timeout(idle_timeout=5)", "FinTimeout"),
+    (
+        "ct(commit,nat,exec)",
+        "ip,actions=ct(commit,zone=5,nat(src=10.0.0.1),exec(set_field:1->ct_mark))",
+        "Ct",
+    ),
+    ("ct(table)", "ip,actions=ct(table=1,zone=NXM_NX_REG0[0..15],nat)", "Ct"),
+    ("ct_clear", "actions=ct_clear", "CtClear"),
     ("exit", "actions=exit", "Exit"),
 ];
 

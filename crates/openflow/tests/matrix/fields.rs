@@ -53,6 +53,18 @@ fn needs(field: Field) -> (&'static str, &'static [(Field, u128)]) {
     }
 }
 
+/// Returns whether the values of a field are IPv4 addresses.
+fn is_ipv4(field: Field) -> bool {
+    use Field::{ArpSpa, ArpTpa, CtNwDst, CtNwSrc, Ipv4Dst, Ipv4Src, TunDst, TunSrc};
+    matches!(field, Ipv4Src | Ipv4Dst | ArpSpa | ArpTpa | TunSrc | TunDst | CtNwSrc | CtNwDst)
+}
+
+/// Returns whether the values of a field are IPv6 addresses.
+fn is_ipv6(field: Field) -> bool {
+    use Field::{CtIpv6Dst, CtIpv6Src, Ipv6Dst, Ipv6Src, NdTarget, TunIpv6Dst, TunIpv6Src};
+    matches!(field, Ipv6Src | Ipv6Dst | NdTarget | TunIpv6Src | TunIpv6Dst | CtIpv6Src | CtIpv6Dst)
+}
+
 /// Returns a valid value of a field in two forms: in the syntax of the stock client, and as a number.
 fn value(field: Field) -> (String, u128) {
     let bits = field.bits();
@@ -65,21 +77,8 @@ fn value(field: Field) -> (String, u128) {
         Field::TunFlags => ("oam".into(), 1),
         Field::IpDscp => ("32".into(), 32),
         _ if bits == 48 => ("02:00:00:00:00:05".into(), 0x0200_0000_0005),
-        Field::Ipv4Src
-        | Field::Ipv4Dst
-        | Field::ArpSpa
-        | Field::ArpTpa
-        | Field::TunSrc
-        | Field::TunDst
-        | Field::CtNwSrc
-        | Field::CtNwDst => ("10.0.0.5".into(), 0x0a00_0005),
-        Field::Ipv6Src
-        | Field::Ipv6Dst
-        | Field::NdTarget
-        | Field::TunIpv6Src
-        | Field::TunIpv6Dst
-        | Field::CtIpv6Src
-        | Field::CtIpv6Dst => ("::5".into(), 5),
+        _ if is_ipv4(field) => ("10.0.0.5".into(), 0x0a00_0005),
+        _ if is_ipv6(field) => ("::5".into(), 5),
         _ => ("1".into(), 1),
     }
 }
@@ -90,21 +89,8 @@ fn mask(field: Field) -> (String, u128) {
     match field {
         Field::IpFrag => (String::new(), 0),
         Field::CtState => ("0x55".into(), 0x55),
-        Field::Ipv4Src
-        | Field::Ipv4Dst
-        | Field::ArpSpa
-        | Field::ArpTpa
-        | Field::TunSrc
-        | Field::TunDst
-        | Field::CtNwSrc
-        | Field::CtNwDst => ("255.255.0.255".into(), 0xffff_00ff),
-        Field::Ipv6Src
-        | Field::Ipv6Dst
-        | Field::NdTarget
-        | Field::TunIpv6Src
-        | Field::TunIpv6Dst
-        | Field::CtIpv6Src
-        | Field::CtIpv6Dst => ("::ffff".into(), 0xffff),
+        _ if is_ipv4(field) => ("255.255.0.255".into(), 0xffff_00ff),
+        _ if is_ipv6(field) => ("::ffff".into(), 0xffff),
         _ if field.bits() == 48 => ("ff:ff:ff:00:00:ff".into(), 0xffff_ff00_00ff),
         Field::VlanVid | Field::VlanTci => ("0x100f".into(), 0x100f),
         _ => {

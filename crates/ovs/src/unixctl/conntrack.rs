@@ -41,8 +41,8 @@ fn dump(plane: &dyn Plane, arguments: &[String]) -> Answer {
 }
 
 fn line(text: &mut String, own: &ConnectionState, has_times: bool) {
-    let types = own.query.map(|query| [query.request, query.reply]);
-    let identifiers = own.query.map(|query| [query.original_id, query.reply_id]);
+    let types = own.icmp.map(|icmp| [icmp.request, icmp.reply]);
+    let identifiers = own.icmp.map(|icmp| [icmp.original_id, icmp.reply_id]);
     let tuple = |of: &ConnectionTuple, index: usize| {
         let ConnectionTuple { source, destination, source_port, destination_port } = of;
         let addresses = format!("src={source},dst={destination}");
@@ -84,7 +84,7 @@ fn line(text: &mut String, own: &ConnectionState, has_times: bool) {
 
 #[cfg(test)]
 mod tests {
-    use model::ConnectionQueryIds;
+    use model::IcmpQueryState;
 
     use super::*;
 
@@ -104,7 +104,7 @@ mod tests {
             protocol: 6,
             original: tuple("10.1.1.1", "10.1.1.2", [3000, 80]),
             reply: tuple("10.1.1.2", "10.1.1.240", [80, 3000]),
-            query: None,
+            icmp: None,
             state: "ESTABLISHED".to_owned(),
             mark: 2,
             label: "0x0".to_owned(),
@@ -119,7 +119,7 @@ mod tests {
              zone=1,timeout=60,mark=2,protoinfo=(state=ESTABLISHED)\n"
         );
         (own.protocol, own.zone, own.mark) = (1, 0, 0);
-        own.query = Some(ConnectionQueryIds { request: 8, reply: 0, original_id: 7, reply_id: 9 });
+        own.icmp = Some(IcmpQueryState { request: 8, reply: 0, original_id: 7, reply_id: 9 });
         let mut text = String::new();
         line(&mut text, &own, false);
         assert_eq!(

@@ -23,6 +23,11 @@ impl Protocol {
         ("udplite", 136),
     ];
 
+    /// Returns the word that names the protocol. Returns `None` if the protocol has only a number.
+    pub fn word(self) -> Option<&'static str> {
+        Protocol::WORDS.iter().find(|(_, number)| *number == self.0).map(|(word, _)| *word)
+    }
+
     /// Returns whether the header of the protocol begins with a source port and a destination port.
     pub fn has_ports(self) -> bool {
         matches!(self.0, 6 | 17 | 33 | 132 | 136)
@@ -31,8 +36,8 @@ impl Protocol {
 
 impl Serialize for Protocol {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match Protocol::WORDS.iter().find(|(_, number)| *number == self.0) {
-            Some((word, _)) => to.serialize_str(word),
+        match self.word() {
+            Some(word) => to.serialize_str(word),
             None => to.serialize_u8(self.0),
         }
     }

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use conn::nat::translate::Checksum;
+use conn::track::CtState;
 use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, FlowKey, L3Kind, PortId};
 use port::{Flags, FrameMemory, Packet, offload};
@@ -159,6 +160,9 @@ impl Steps<'_> {
         };
         offload::mark_bare_checksum(packet, memory, &layers, &key);
         let is_open = packet.flags().contains(Flags::PARTIAL_CHECKSUM);
+        // The checksums were checked when the packet was tracked before. NAT and set-field actions keep them correct.
+        let before = CtState(connection.state);
+        let was_sound = before.has(CtState::TRACKED) && !before.has(CtState::INVALID);
         let is_whole = packet.segments() == 1;
         let whole = &mut context.worker.whole;
         if !is_whole {
@@ -168,7 +172,7 @@ impl Steps<'_> {
         let ip = if is_whole { packet.head_mut(memory) } else { whole.as_mut_slice() };
         let ip = ip.get_mut(l3..).unwrap_or_default();
         let passing = Passing {
-            is_sound: is_open || connections::is_sound(ip, is_ipv6),
+            is_sound: is_open || was_sound || connections::is_sound(ip, is_ipv6),
             ip,
             is_ipv6,
             checksum: if is_open { Checksum::Partial } else { Checksum::Complete },

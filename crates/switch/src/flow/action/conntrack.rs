@@ -23,7 +23,7 @@ pub enum NatEnd {
     Destination,
 }
 
-/// How NAT chooses among the ports of its range.
+/// Choice of a port from the range of a translation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum NatSelection {
     /// The tracker chooses.
@@ -68,8 +68,8 @@ pub struct CtAction<A> {
     pub force: bool,
     /// Zone in which the packet is tracked.
     pub zone: ZoneSource,
-    /// Table in which a copy of the packet goes on with its connection fields. `None` if the packet only goes on behind
-    /// the action.
+    /// Table in which a copy of the packet, with its connection fields, is processed further. If the table is `None`,
+    /// the packet is only processed by the next action.
     pub table: Option<u8>,
     /// Well-known port of the helper of a new connection: 21 for FTP, 69 for TFTP, 0 for none.
     pub alg: u16,
@@ -77,6 +77,21 @@ pub struct CtAction<A> {
     pub nat: Option<CtNat>,
     /// Actions that set the mark and the label of the connection.
     pub exec: Vec<A>,
+}
+
+/// Returns the action `ct()`, which sends the packet to the tracker in zone 0.
+impl<A> Default for CtAction<A> {
+    fn default() -> CtAction<A> {
+        CtAction {
+            commit: false,
+            force: false,
+            zone: ZoneSource::Number(0),
+            table: None,
+            alg: 0,
+            nat: None,
+            exec: Vec::new(),
+        }
+    }
 }
 
 /// Well-known port of FTP, which selects the helper for FTP.

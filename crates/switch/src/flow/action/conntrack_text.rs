@@ -43,8 +43,8 @@ pub fn nat_text(nat: &CtNat) -> String {
     }
 }
 
-/// Prints the translation of new connections. Without addresses, the choice among ports has no effect and is not
-/// printed, as in Open vSwitch.
+/// Prints the translation of new connections. The options have no effect without addresses, and are then not printed
+/// (as in Open vSwitch).
 fn print_nat(of: &NatRange) -> String {
     let end = match of.end {
         NatEnd::Source => "src",
@@ -78,15 +78,7 @@ fn print_nat(of: &NatRange) -> String {
 /// Parses the arguments of a `ct` action. `setting` parses the actions `set_field`, `load` and `move`. Returns `None`
 /// if an argument is invalid. The caller checks whether the arguments can be combined.
 pub(super) fn parse<A>(text: &str, setting: impl Fn(&str) -> Option<A>) -> Option<CtAction<A>> {
-    let mut ct = CtAction {
-        commit: false,
-        force: false,
-        zone: ZoneSource::Number(0),
-        table: None,
-        alg: 0,
-        nat: None,
-        exec: Vec::new(),
-    };
+    let mut ct = CtAction::default();
     // Other actions are refused by their name, so that nested actions are not parsed.
     let parse_exec = |word| {
         let (name, _) = name_and_argument(word)?;

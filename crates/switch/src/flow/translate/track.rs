@@ -85,7 +85,7 @@ impl Run<'_> {
         (mark, label)
     }
 
-    /// Adds the look-up of a copy of the packet, whose translation goes on in a table.
+    /// Adds the step that looks a copy of the packet up again. The translation of the copy continues in `table`.
     fn freeze(&mut self, table: u8) {
         let copied = work_to_copy(&self.action_set).saturating_add(work_of(self.stack.len()));
         if !self.works_for(copied) {
