@@ -18,7 +18,6 @@ mod log;
 mod notify;
 mod pid_file;
 mod run;
-mod socket_file;
 mod vlog;
 
 use std::process::ExitCode;

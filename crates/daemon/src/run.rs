@@ -19,7 +19,7 @@ use cli::{print_problems, read_configuration};
 use control::{ApplyOptions, ChangeError, Listeners, Lists, PlaneError, Store};
 use dataplane::{DataPlane, GivenSockets, ListenerSet, Prepared, machine};
 use model::{Config, DoctorFinding, Finding, Format, Fragment, Owner};
-use openflow::Sockets;
+use openflow::{SocketFile, Sockets};
 use ovs::controllers;
 use ovs::database::Database;
 use ovs::unixctl::{self, commands};
@@ -28,7 +28,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::log;
 use crate::notify::{self, Notifier};
 use crate::pid_file::PidFile;
-use crate::socket_file::SocketFile;
 use crate::vlog;
 
 /// Number of threads of the control plane's event loop.

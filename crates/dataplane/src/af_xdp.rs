@@ -391,13 +391,13 @@ pub fn program(policy: HookPolicy, bridged: bool, queues: u32) -> ProgramConfig 
     }
 }
 
-/// Returns a copy of `config` for a program that drops every frame. The hook runs this program
-/// until the filter of the port is installed.
+/// Returns a copy of `config` for a program that drops every frame.
 fn locked(config: &ProgramConfig) -> ProgramConfig {
     ProgramConfig { owner: Owner::Closed, when_down: xdp::WhenDown::Drop, ..config.clone() }
 }
 
-/// Returns whether a hook drops all frames until the filter of its port is installed in it or removed from it.
+/// Returns whether a hook drops all frames. It passes frames again when the filter of its port is in place and, in a
+/// change, the workers have the new configuration.
 pub fn is_locked(hook: &Attached) -> bool {
     hook.constants().owner == Owner::Closed
 }

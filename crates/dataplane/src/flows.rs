@@ -333,8 +333,13 @@ impl Flows {
         let (rules, given) =
             given.map_or_else(Default::default, |own| (own.rules, Some((own.numbers, own.of_datapath))));
         let tables = Arc::new(FlowTables::new(bridge.id().0, rules, waker));
-        let shared = (Arc::clone(&tables), Arc::clone(&self.connections));
-        let of_datapath = OfDatapath::new(name, datapath_id(name, settings), settings.fail_mode, shared);
+        let of_datapath = OfDatapath::new(
+            name,
+            datapath_id(name, settings),
+            settings.fail_mode,
+            Arc::clone(&tables),
+            Arc::clone(&self.connections),
+        );
         let mut numbers = BTreeMap::new();
         match given {
             Some((given, record)) => {

@@ -2,9 +2,10 @@
 //!
 //! A change first performs the steps that can fail:
 //!
-//! 1. New ports are opened while all other ports run.
-//! 2. Ports to be removed are taken out of the workers' snapshot and closed.
-//! 3. Ports whose device was in use by a removed port are opened.
+//! 1. Hooks of filtered ports that get another function are closed. They are opened after the snapshot is published.
+//! 2. New ports are opened while all other ports run.
+//! 3. Ports to be removed are taken out of the workers' snapshot and closed.
+//! 4. Ports whose device was in use by a removed port are opened.
 //!
 //! If a step fails, the earlier steps are undone: new ports are removed, devices get their former settings,
 //! and removed ports are opened again with the old configuration. Changes of bridges and their members cannot

@@ -18,7 +18,7 @@ use super::handover::bundle::HandoverBundle;
 use super::handover::export::export;
 use super::handover::import::Parts;
 use super::handover::send::Successor;
-use super::handover::successor_queues::{await_release, now_at, successor_queues};
+use super::handover::successor_queues::{await_release, current_queues, successor_queues};
 
 use super::lock::locked;
 use super::routers::Routers;
@@ -148,8 +148,8 @@ impl DataPlane {
     ) -> Result<Engine, HandoverError> {
         routers.unplugged();
         let config = running_state.config.clone();
-        let now_at = |name: &PortName| now_at(&config, name);
-        let queues = successor_queues(&held, &config, now_at);
+        let current_queues = |name: &PortName| current_queues(&config, name);
+        let queues = successor_queues(&held, &config, current_queues);
         let (unusable, _released) = (std::mem::take(&mut held.unusable), std::mem::take(&mut held.guards));
         let mut parts = Parts::new(held, &config, &self.memory)?;
         let _guards = parts.guard_lost(&config);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,35 +18,31 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::socket_file::SocketFile;
+
 /// Interval at which a process that hands over to a successor checks whether all OpenFlow sessions have ended.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A listening socket with the identity of its file.
+/// A listening socket with its file.
 #[derive(Debug)]
 struct BoundSocket {
     path: PathBuf,
     listener: UnixListener,
-    /// Device and inode number of the socket file. The kernel does not reuse the inode number while a descriptor of the
-    /// socket is open. `None` if the file did not exist.
-    file: Option<(u64, u64)>,
+    /// `None` if the file did not exist.
+    file: Option<SocketFile>,
 }
 
 impl BoundSocket {
     fn new(path: &Path, listener: UnixListener) -> BoundSocket {
-        BoundSocket { path: path.to_owned(), listener, file: inode(path) }
+        BoundSocket { path: path.to_owned(), listener, file: SocketFile::at(path) }
     }
 
     /// Closes the socket. Removes its file before, unless another file has replaced it.
     fn remove(self) {
-        if self.file.is_some() && inode(&self.path) == self.file {
-            let _ = std::fs::remove_file(&self.path);
+        if let Some(file) = self.file {
+            file.remove();
         }
     }
-}
-
-/// Returns the device and the inode number of a file. Returns `None` if the file cannot be found.
-fn inode(path: &Path) -> Option<(u64, u64)> {
-    std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// The Unix sockets on which the OpenFlow listeners of a process listen.

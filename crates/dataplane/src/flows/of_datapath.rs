@@ -76,7 +76,8 @@ impl OfDatapath {
         name: &BridgeName,
         datapath_id: u64,
         mode: FailMode,
-        (tables, connections): (Arc<FlowTables>, Arc<Connections>),
+        tables: Arc<FlowTables>,
+        connections: Arc<Connections>,
     ) -> OfDatapath {
         let listeners: Arc<Mutex<Vec<EventSender>>> = Arc::default();
         let told = Arc::clone(&listeners);
@@ -606,7 +607,7 @@ mod tests {
         let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
         let name = "br0".parse().unwrap();
         let of_datapath =
-            Arc::new(OfDatapath::new(&name, 1, FailMode::Secure, (Arc::clone(&tables), Arc::default())));
+            Arc::new(OfDatapath::new(&name, 1, FailMode::Secure, Arc::clone(&tables), Arc::default()));
         let rules = tables.lock();
         let (handed_over, received) = mpsc::channel();
         let own = Arc::clone(&of_datapath);
@@ -638,7 +639,7 @@ mod tests {
         let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
         let name = "br0".parse().unwrap();
         let of_datapath =
-            Arc::new(OfDatapath::new(&name, 1, FailMode::Standalone, (Arc::clone(&tables), Arc::default())));
+            Arc::new(OfDatapath::new(&name, 1, FailMode::Standalone, Arc::clone(&tables), Arc::default()));
         for alone in [true, false] {
             of_datapath.stand_alone(alone);
             let rules = tables.lock();
@@ -649,7 +650,7 @@ mod tests {
             assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(alone));
         }
         of_datapath.stand_alone(true);
-        let again = OfDatapath::new(&name, 1, FailMode::Standalone, (tables, Arc::default()));
+        let again = OfDatapath::new(&name, 1, FailMode::Standalone, tables, Arc::default());
         assert!(again.is_alone(), "a leader of rules of a bridge that stands alone knows it");
     }
 }

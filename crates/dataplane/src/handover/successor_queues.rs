@@ -37,12 +37,12 @@ pub struct DeviceQueue {
 }
 
 /// Returns the device queues to which the ended successor may have passed frames that the driver may still use. The
-/// function `now_at` returns the interface index and the queue indices with which the successor can have opened a port
-/// again.
+/// function `current_queues` returns the interface index and the queue indices with which the successor can have opened
+/// a port again.
 pub fn successor_queues(
     held: &HandoverBundle,
     config: &Config,
-    now_at: impl Fn(&PortName) -> Option<(u32, Vec<u16>)>,
+    current_queues: impl Fn(&PortName) -> Option<(u32, Vec<u16>)>,
 ) -> Vec<DeviceQueue> {
     let mut found = Vec::new();
     for (name, record) in &held.state.ports {
@@ -65,7 +65,7 @@ pub fn successor_queues(
         // The device may have been created again, or may have other queues now.
         if !is_used
             && may_be_zero_copy(false)
-            && let Some((ifindex, queues)) = now_at(&port)
+            && let Some((ifindex, queues)) = current_queues(&port)
         {
             let queue = |queue| DeviceQueue { port: port.clone(), ifindex, queue: u32::from(queue) };
             found.extend(queues.into_iter().map(queue));
@@ -78,7 +78,7 @@ pub fn successor_queues(
 
 /// Returns the interface index and the queue indices with which a port is opened now. Returns `None` if the port has no
 /// device.
-pub fn now_at(config: &Config, name: &PortName) -> Option<(u32, Vec<u16>)> {
+pub fn current_queues(config: &Config, name: &PortName) -> Option<(u32, Vec<u16>)> {
     let kind = &config.ports.get(name)?.kind;
     let ((device, namespace), options) = (kind.device()?, kind.xdp()?);
     let found = inside(&object(name), namespace, || {
@@ -162,8 +162,8 @@ mod tests {
     }
 
     fn found(held: &HandoverBundle, config: &Config) -> Vec<(String, u32, u32)> {
-        let now_at = |_: &PortName| Some((70, vec![0, 1]));
-        let queues = successor_queues(held, config, now_at).into_iter();
+        let current_queues = |_: &PortName| Some((70, vec![0, 1]));
+        let queues = successor_queues(held, config, current_queues).into_iter();
         queues.map(|at| (at.port.to_string(), at.ifindex, at.queue)).collect()
     }
 

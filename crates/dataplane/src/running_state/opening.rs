@@ -13,6 +13,7 @@ use crate::device::object;
 use crate::foreign::Former;
 use crate::open::{self, Footprint, Opened, PortSpec};
 use crate::parallel;
+
 /// Returns the settings of a port in a configuration.
 ///
 /// # Errors

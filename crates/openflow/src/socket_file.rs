@@ -1,7 +1,7 @@
-//! Files of the daemon's Unix sockets, which the daemon removes when it ends.
+//! Files of the daemon's Unix sockets, which the daemon removes when it no longer listens on them.
 //!
-//! A second daemon may replace a socket file by a new file while the first daemon ends. The first
-//! daemon then leaves the new file in place.
+//! A second daemon, or another program, may replace a socket file by a new file meanwhile. The daemon then leaves the
+//! new file in place.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
